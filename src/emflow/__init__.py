@@ -1,0 +1,20 @@
+"""emflow: fill missing values by EM in the latent space of a normalising flow."""
+
+from importlib.metadata import version
+
+from emflow.errors import DataError, DivergedError, EMFlowError, FileError, ParameterError
+from emflow.gaussian_imputer import GaussianImputer
+from emflow.imputer import EMFlowImputer
+
+__version__ = version("emflow-impute")
+
+__all__ = [
+    "DataError",
+    "DivergedError",
+    "EMFlowError",
+    "EMFlowImputer",
+    "FileError",
+    "GaussianImputer",
+    "ParameterError",
+    "__version__",
+]

@@ -1,0 +1,59 @@
+"""Files: tensors with a JSON header in the safetensors format, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from emflow.errors import FileError
+
+FORMAT = 1  # raised whenever older versions could not read a file any more
+KEY = "emflow"
+
+
+def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+    """Write beside `path`, flush to disk, and rename: an old file stays until the new one is whole."""
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    text = json.dumps({"format": FORMAT, **header}, allow_nan=False)
+    try:
+        save_file({k: t.detach().cpu().clone().contiguous() for k, t in tensors.items()}, temporary, {KEY: text})
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and header of a file written by `write`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FileError
+        If it is truncated, not one of ours, or from a newer version.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get(KEY)
+            if text is None:
+                raise FileError(f"{path} is a safetensors file, but not one that emflow wrote")
+            header = json.loads(text)
+            if header["format"] > FORMAT:
+                found = f"{path} has format {header['format']}, this version reads up to {FORMAT}"
+                raise FileError(f"{found}: install a newer emflow-impute")
+            return {key: file.get_tensor(key) for key in file.keys()}, header  # noqa: SIM118 (not a dict)
+    except (SafetensorError, json.JSONDecodeError, KeyError, torch.OutOfMemoryError) as error:
+        raise FileError(f"{path} is not a whole emflow file (truncated, or of another kind): {error}") from error

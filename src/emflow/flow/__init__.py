@@ -1,0 +1,1 @@
+"""The map between data x and latent z."""

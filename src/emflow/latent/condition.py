@@ -1,0 +1,190 @@
+"""The E-step: a Gaussian conditioned on another set of observed coordinates in every row.
+
+Everything is written with one operator. For each row let b be a subset of the coordinates; `solve(v)` applies the
+inverse of the block M_bb of one matrix M to v_b and pads with zeros. With d = z - mean, zero where z is missing
+(P = inv(cov), m = missing, o = observed), equations 6 and 19 become
+
+    smaller m:   z_hat_m = mean_m - solve(d P)_m       M = P,   b = m,    cov(z_m | z_o) = inv(P_mm)
+    smaller o:   z_hat_m = mean_m + (solve(d) cov)_m   M = cov, b = o,    cov(z_m | z_o) = (cov - cov E cov)_mm
+
+where E is inv(cov_oo) padded with zeros. Each row takes the cheaper of the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from emflow.latent.gaussian import Gaussian, stable_cholesky
+from emflow.latent.online_em import Statistics
+from emflow.latent.patterns import WIDE, Group, Layout
+
+CG_STEPS = 1000
+
+
+class _Mean(torch.autograd.Function):
+    """z -> z_hat, linear in z for a fixed Gaussian; the backward pass reuses the factors of the forward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, conditional: Conditional) -> Tensor:
+        ctx.conditional = conditional
+        return conditional._mean(z.to(conditional.gaussian.mean.dtype)).to(z.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        conditional = ctx.conditional
+        return conditional._adjoint(grad.to(conditional.gaussian.mean.dtype)).to(grad.dtype), None
+
+
+class Conditional:
+    """N(mean, cov) given the observed coordinates of every row; made once per batch and used for all of its needs.
+
+    Parameters
+    ----------
+    gaussian : Gaussian
+        It is a constant: no gradient flows into it.
+    layout : Layout
+        The missing values of the rows, from `Patterns.layout`.
+    generator : torch.Generator or None
+        Source of the draws that stand for conditional covariances in wide data.
+
+    Attributes
+    ----------
+    retries : int
+        How often a factorisation was repeated with a larger diagonal, or conjugate gradients stopped short.
+    """
+
+    def __init__(self, gaussian: Gaussian, layout: Layout, generator: torch.Generator | None = None) -> None:
+        self.gaussian, self.layout = gaussian, layout
+        self.by_missing: _Blocks | _ConjugateGradients
+        self.by_observed = _Blocks(gaussian.cov, layout.by_observed) if layout.n_by_observed else None
+        if layout.missing.shape[1] >= WIDE:
+            self.by_missing = _ConjugateGradients(gaussian, layout.missing, generator)
+        else:
+            self.by_missing = _Blocks(gaussian.precision, layout.by_missing)
+
+    @property
+    def retries(self) -> int:
+        observed = self.by_observed.retries if self.by_observed else 0
+        return self.gaussian.retries + self.by_missing.retries + observed
+
+    def mean(self, z: Tensor) -> Tensor:
+        """Return z_hat (n, p): z where observed, its conditional mean where missing. Equations 6 and 13."""
+        return _Mean.apply(z, self)  # type: ignore[no-any-return, no-untyped-call]
+
+    def statistics(self, z_hat: Tensor) -> Statistics:
+        """Return count, sum of E[z] and sum of E[zz'] over the rows, given their conditional means (appendix B)."""
+        z_hat = z_hat.to(self.gaussian.mean.dtype)
+        cov = self.by_missing.total_inverse()
+        if self.by_observed is not None:
+            spread = self.gaussian.cov @ self.by_observed.total_inverse() @ self.gaussian.cov
+            cov += self.layout.n_by_observed * self.gaussian.cov - spread
+        return Statistics(len(z_hat), z_hat.sum(0), torch.addmm(cov, z_hat.mT, z_hat))
+
+    def _mean(self, z: Tensor) -> Tensor:
+        mean, missing = self.gaussian.mean, self.layout.missing
+        centred = (z - mean).masked_fill_(missing, 0)
+        filled = mean - self.by_missing.solve(centred @ self.gaussian.precision)
+        if self.by_observed is not None:
+            filled += self.by_observed.solve(centred) @ self.gaussian.cov
+        return torch.where(missing, filled, z)
+
+    def _adjoint(self, grad: Tensor) -> Tensor:
+        grad_missing = grad.masked_fill(~self.layout.missing, 0)
+        result = grad - self.by_missing.solve(grad_missing) @ self.gaussian.precision
+        if self.by_observed is not None:
+            result += self.by_observed.solve(grad_missing @ self.gaussian.cov)
+        return result.masked_fill_(self.layout.missing, 0)
+
+
+class _Blocks:
+    """The inverses of the blocks matrix[b, b], zero in the padding."""
+
+    def __init__(self, matrix: Tensor, groups: list[Group]) -> None:
+        self.matrix, self.groups, self.retries = matrix, groups, 0
+        self.inverses = [self._invert(group) for group in groups]
+
+    def _invert(self, group: Group) -> Tensor:
+        index, padding = group.index, group.padding
+        block = self.matrix[index[:, :, None], index[:, None, :]]
+        if padding is not None:  # becomes a block of the identity, and leaves the inverse again
+            block.masked_fill_(padding[:, :, None], 0).masked_fill_(padding[:, None, :], 0)
+            block.diagonal(dim1=1, dim2=2).add_(padding)
+        factor, retries = stable_cholesky(block)
+        self.retries += retries
+        inverse = torch.cholesky_inverse(factor)
+        if padding is not None:
+            inverse.diagonal(dim1=1, dim2=2).masked_fill_(padding, 0)
+        return inverse
+
+    def solve(self, v: Tensor) -> Tensor:
+        """Apply the inverse of each row's block to that row of v (n, p); zero outside the block."""
+        result = torch.zeros_like(v)
+        for group, inverse in zip(self.groups, self.inverses, strict=True):
+            own = inverse if group.which is None else inverse.index_select(0, group.which)
+            result.put_(group.cells, torch.bmm(own, v.take(group.cells)[:, :, None]))
+        return result
+
+    def total_inverse(self) -> Tensor:
+        """Sum the inverses over all rows, each at its place in a (p, p) matrix of zeros."""
+        p = len(self.matrix)
+        total = torch.zeros(p * p, dtype=self.matrix.dtype, device=self.matrix.device)
+        for group, inverse in zip(self.groups, self.inverses, strict=True):
+            weighted = inverse if group.which is None else inverse * group.count[:, None, None]
+            cells = group.index[:, :, None] * p + group.index[:, None, :]
+            total.index_add_(0, cells.flatten(), weighted.flatten())
+        return total.view(p, p)
+
+
+class _ConjugateGradients:
+    """The contract of `_Blocks` for wide data, where factorising a block per row would cost p^3 each.
+
+    All rows go together: the product with the blocks P_mm is one product of the zero-padded rows with P.
+    """
+
+    def __init__(self, gaussian: Gaussian, missing: Tensor, generator: torch.Generator | None) -> None:
+        self.gaussian, self.observed, self.generator = gaussian, ~missing, generator
+        self.retries = 0
+
+    def solve(self, v: Tensor) -> Tensor:
+        """Solve P_mm x_m = v_m in every row by conjugate gradients, preconditioned by the diagonal of P.
+
+        A row is frozen as soon as it has converged, so that its answer does not depend on the rows beside it.
+        """
+        precision = self.gaussian.precision
+        diagonal = precision.diagonal()
+        residual = v.masked_fill(self.observed, 0)
+        x, scaled = torch.zeros_like(v), residual / diagonal
+        direction = scaled
+        energy = (residual * scaled).sum(1)
+        enough = energy * torch.finfo(v.dtype).eps  # relative error sqrt(eps), in the norm of the preconditioner
+        for _ in range(CG_STEPS):
+            active = energy > enough
+            if not active.any():
+                return x
+            product = (direction @ precision).masked_fill_(self.observed, 0)
+            step = torch.where(active, energy / (direction * product).sum(1), 0)[:, None]
+            x = torch.addcmul(x, step, direction)
+            residual = torch.addcmul(residual, step, product, value=-1)
+            scaled = residual / diagonal
+            new_energy = (residual * scaled).sum(1)
+            direction = torch.addcmul(scaled, torch.where(active, new_energy / energy, 0)[:, None], direction)
+            energy = torch.where(active, new_energy, energy)
+        self.retries += 1
+        return x
+
+    def total_inverse(self) -> Tensor:
+        """Estimate the sum of the inverses, without bias, from one draw of N(0, inv(P_mm)) per row.
+
+        (inv(L') u)_m, with cov = L L' and u standard normal, has covariance P_mm; its solution has inv(P_mm).
+        """
+        if self.generator is None:
+            raise ValueError("statistics of wide data are drawn: give Conditional a generator")
+        cholesky = self.gaussian.cholesky
+        noise = torch.randn(self.observed.shape, generator=self.generator, dtype=cholesky.dtype).to(cholesky.device)
+        draws = self.solve(torch.linalg.solve_triangular(cholesky.mT, noise.mT, upper=True).mT.contiguous())
+        return draws.mT @ draws

@@ -1,0 +1,126 @@
+"""What conditioning needs to know of the missing values before it sees any number: which blocks, of which rows.
+
+The rows of a table have a fixed pattern of missing values, while the Gaussian changes at every step. So the patterns
+are found once per table (`Patterns`) and laid out once per batch (`Layout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+WIDE = 1000  # from this many columns on, conjugate gradients take the place of factorisations
+SMALL_GROUP = 2**14  # blocks with fewer entries than this in all are not worth a dozen operations of their own
+LARGE_GROUP = 2**23  # blocks with more entries are not factorised at once: 64 MiB in double precision
+
+
+@dataclass(frozen=True)
+class Group:
+    """Blocks of about the same size k, padded to the largest of them."""
+
+    index: Tensor  # (blocks, k): the coordinates of the block, then others as padding; no two alike
+    padding: Tensor | None  # (blocks, k), True for the padding; None if there is none
+    count: Tensor  # (blocks,): how many rows have this block
+    which: Tensor | None  # (rows,): the block of each row; None if that is the row's own, in order
+    cells: Tensor  # (rows, k): where the block of each row lies in a flattened (n, p) matrix
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The blocks of a batch of rows: the missing coordinates of a row, or the observed ones where these are fewer."""
+
+    missing: Tensor  # (n, p), True where a value is missing
+    by_missing: list[Group]
+    by_observed: list[Group]
+    n_by_observed: int  # rows that go by their observed coordinates, those with none of them included
+
+
+class Patterns:
+    """The distinct rows of `missing` (n, p), each with its coordinates sorted: missing ones first."""
+
+    def __init__(self, missing: Tensor) -> None:
+        self.missing = missing
+        if missing.shape[1] >= WIDE:
+            return
+        self.which, table = _distinct(missing)
+        self.n_missing = table.sum(1)
+        order = table.to(torch.uint8).sort(dim=1, descending=True, stable=True).indices
+        self.order = order.to(torch.int16)  # narrow, since there may be as many patterns as rows
+
+    def layout(self, rows: Tensor) -> Layout:
+        """Lay out the blocks of some rows, given by number."""
+        missing = self.missing.index_select(0, rows)  # several times faster than plain indexing, here and below
+        p = missing.shape[1]
+        if p >= WIDE:
+            return Layout(missing, [], [], 0)
+        # patterns of these rows by falling number of missing values, and the rows in the order of their patterns
+        used, which, count = torch.unique(self.which.index_select(0, rows), return_inverse=True, return_counts=True)
+        size, by_size = self.n_missing.index_select(0, used).sort(descending=True, stable=True)
+        used, count = used.index_select(0, by_size), count.index_select(0, by_size)
+        which, row = by_size.argsort().index_select(0, which).sort(stable=True)
+        order = self.order.index_select(0, used).long()
+
+        n_patterns = int((2 * size > p).sum())  # these go by their observed coordinates
+        n_rows = int(count[:n_patterns].sum())
+        by_observed = _groups(
+            (p - size[:n_patterns]).flip(0), order[:n_patterns].flip(0, 1), count[:n_patterns].flip(0),
+            (n_patterns - 1 - which[:n_rows]).flip(0), row[:n_rows].flip(0),
+        )  # fmt: skip
+        by_missing = _groups(
+            size[n_patterns:], order[n_patterns:], count[n_patterns:], which[n_rows:] - n_patterns, row[n_rows:]
+        )
+        return Layout(missing, list(by_missing), list(by_observed), n_rows)
+
+
+def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the number of each row's equal among the distinct rows of a boolean (n, p), and these rows."""
+    bits = 2 ** torch.arange(62, device=rows.device)
+    words = [(part * bits[: part.shape[1]]).sum(1) for part in rows.split(62, dim=1)]
+    if len(words) == 1:
+        which = torch.unique(words[0], return_inverse=True)[1]
+    else:
+        which = torch.unique(torch.stack(words, 1), dim=0, return_inverse=True)[1]
+    table = torch.empty((int(which.max()) + 1, rows.shape[1]), dtype=torch.bool, device=rows.device)
+    table[which] = rows  # equal rows write the same values
+    return which, table
+
+
+def _groups(size: Tensor, order: Tensor, count: Tensor, which: Tensor, row: Tensor) -> Iterator[Group]:
+    """Group blocks that are sorted by falling size; `which` and `row`, one entry per row, are sorted alike."""
+    if not len(size):
+        return
+    n_features = order.shape[1]
+    ends = count.cumsum(0).tolist()
+    for start, stop, k in _cuts(size):
+        first, last = ends[start - 1] if start else 0, ends[stop - 1]
+        index = order[start:stop, :k]
+        padding = torch.arange(k, device=size.device) >= size[start:stop, None] if size[stop - 1] < k else None
+        repeated = last - first > stop - start
+        block = which[first:last] - start if repeated else None
+        cells = row[first:last, None] * n_features + (index if block is None else index.index_select(0, block))
+        yield Group(index, padding, count[start:stop], block, cells)
+
+
+def _cuts(sizes: Tensor) -> Iterator[tuple[int, int, int]]:
+    """Cut blocks, sorted by falling size, into runs (start, stop, largest size) of little padding.
+
+    Blocks of size zero are in none. A run ends where sizes fall to three quarters of its largest one, if it is large
+    enough by then, or where it holds as many entries as may be factorised at once.
+    """
+    starts, position, largest = [0], 0, 0
+    for size, count in zip(*(u.tolist() for u in torch.unique_consecutive(sizes, return_counts=True)), strict=True):
+        if size == 0:
+            break
+        largest = largest or size
+        if 4 * size <= 3 * largest and (position - starts[-1]) * largest**2 >= SMALL_GROUP:
+            largest = size
+            starts.append(position)
+        position += count
+    for start, stop in pairwise([*starts, position]):
+        limit = 1 + LARGE_GROUP // (1 + int(sizes[start]) ** 2)
+        for first in range(start, stop, limit):
+            yield first, min(first + limit, stop), int(sizes[first])

@@ -1,0 +1,1 @@
+"""The alternating algorithm: training, re-imputation, and the state of a run."""

@@ -1,0 +1,53 @@
+"""Algorithm 2: the re-imputation phase, in training and for new rows alike."""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from emflow.flow.realnvp import RealNVP
+from emflow.latent.condition import Conditional
+from emflow.latent.gaussian import Gaussian
+from emflow.latent.patterns import Patterns
+
+CHUNK_CELLS = 2**24  # entries of the blocks of the rows that go together: 128 MiB
+
+
+class Stage(NamedTuple):
+    """What one outer iteration learnt. A fitted model is the sequence of them, replayed on new rows."""
+
+    flow: RealNVP
+    gaussian: Gaussian
+
+
+def row_chunks(x: Tensor) -> list[Tensor]:
+    """Split the row numbers of x (n, p) so that the conditioning of one chunk stays within bounded memory."""
+    rows = max(16, min(2**14, CHUNK_CELLS // max(1, x.shape[1] // 2) ** 2))
+    return list(torch.arange(len(x), device=x.device).split(rows))
+
+
+@torch.no_grad()
+def reimpute(stage: Stage, x_hat: Tensor, patterns: Patterns, clip: bool) -> Tensor:
+    """Return x_hat (n, p) with its missing cells replaced by those of x_rec = f(z_hat): Algorithm 2.
+
+    Computed in the type of `x_hat`, double precision for new rows: the answer for a row must not depend, beyond
+    rounding, on the rows beside it.
+
+    Parameters
+    ----------
+    clip : bool
+        Keep the new values within [0, 1], the observed range of scaled data.
+    """
+    flow = stage.flow
+    if flow.weights.dtype != x_hat.dtype:
+        flow = copy.deepcopy(flow).to(x_hat.dtype)
+    result = x_hat.clone()
+    for rows in row_chunks(x_hat):
+        layout = patterns.layout(rows)
+        z, _ = flow.encode(x_hat[rows])
+        x_rec, _ = flow.decode(Conditional(stage.gaussian, layout).mean(z))
+        result[rows] = torch.where(layout.missing, x_rec.clamp(0, 1) if clip else x_rec, x_hat[rows])
+    return result

@@ -1,0 +1,203 @@
+"""Everything a run is: its settings, data, model in the making, history and position. To save, resume, ship."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emflow import files
+from emflow.errors import FileError
+from emflow.flow.realnvp import RealNVP
+from emflow.latent.gaussian import Gaussian
+from emflow.latent.online_em import OnlineEM, Statistics
+from emflow.latent.patterns import Patterns
+from emflow.learn.reimpute import Stage
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The hyperparameters of training, under the names and with the meaning they have in `EMFlowImputer`."""
+
+    n_iterations: int
+    n_epochs: int
+    batch_size: int
+    learning_rate: float
+    reconstruction_weight: float
+    step_scale: float
+    step_exponent: float
+    covariance_inflation: tuple[float, ...]
+    super_batch_size: int
+    n_couplings: int
+    hidden_width: int | None
+    reinit: bool
+    clip: bool
+    tol: float
+    patience: int
+    dtype: str
+
+    def beta(self, iteration: int) -> float:
+        """Inflation in an outer iteration, counted from 0; the last value of the schedule holds from there on."""
+        schedule = self.covariance_inflation or (0.0,)
+        return schedule[min(iteration, len(schedule) - 1)]
+
+
+@dataclass
+class Run:
+    """One training run. `train` moves it on; between two epochs it can be saved and taken up again.
+
+    Attributes
+    ----------
+    x_hat : Tensor of shape (n, p)
+        The current imputation, in scaled units.
+    patterns : Patterns
+        Of the cells that are missing, those hidden for validation included.
+    hidden, hidden_values : Tensor of shape (h,)
+        Flat positions and true values of the observed cells hidden for validation.
+    iteration, epoch : int
+        Outer iterations done, and epochs done in the current one.
+    """
+
+    settings: Settings
+    x_hat: Tensor
+    patterns: Patterns
+    hidden: Tensor
+    hidden_values: Tensor
+    generator: torch.Generator
+    seed: int
+    iteration: int = 0
+    epoch: int = 0
+    stages: list[Stage] = field(default_factory=list)
+    history: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"epochs": [], "iterations": []})
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.new_model()
+
+    def new_model(self) -> None:
+        """Initialise flow, optimiser and online EM afresh (appendix D)."""
+        s = self.settings
+        flow = RealNVP(self.x_hat.shape[1], s.n_couplings, s.hidden_width, generator=self.generator)
+        self.flow = flow.to(self.x_hat.device, self.x_hat.dtype)
+        self.optimiser = torch.optim.Adam(self.flow.parameters(), lr=s.learning_rate, fused=True)
+        self.em = OnlineEM(s.step_scale, s.step_exponent, s.super_batch_size)
+
+    @property
+    def best_iteration(self) -> int:
+        """Outer iteration, counted from 1, with the lowest error on hidden cells; without such cells the last one."""
+        errors = [record["validation_rmse"] for record in self.history["iterations"]]
+        if not len(self.hidden):
+            return len(errors)
+        return errors.index(min(errors)) + 1 if errors else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the maximum is reached or the hidden cells have not improved for `patience` iterations."""
+        return self.iteration >= self.settings.n_iterations or self.stopped_improving
+
+    @property
+    def stopped_improving(self) -> bool:
+        if not len(self.hidden):
+            return False
+        best, since = float("inf"), 0
+        for record in self.history["iterations"]:
+            if record["validation_rmse"] < best * (1 - self.settings.tol):
+                best, since = record["validation_rmse"], 0
+            else:
+                since += 1
+        return since >= self.settings.patience
+
+    def snapshot(self) -> Stage:
+        """Return flow and Gaussian as they are now, as the stage of this iteration."""
+        assert self.em.estimate is not None
+        gaussian = self.em.estimate.inflated(self.settings.beta(self.iteration))
+        return Stage(copy.deepcopy(self.flow), gaussian)
+
+    # --- checkpoints
+
+    def fingerprint(self) -> str:
+        """Identify the data and settings of this run."""
+        digest = hashlib.sha256(json.dumps(asdict(self.settings), sort_keys=True).encode())
+        known = self.x_hat.masked_fill(self.patterns.missing, 0)
+        for tensor in (known, self.patterns.missing, self.hidden_values):
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def save(self, path: Path) -> None:
+        """Write the whole state; see `files.write` for what happens if the machine dies meanwhile."""
+        tensors = {
+            "generator": self.generator.get_state(),
+            "x_hat": self.x_hat[self.patterns.missing],
+            "weights": self.flow.weights,
+            "orders": self.flow.orders,
+        }
+        for key, value in self.optimiser.state_dict()["state"].get(0, {}).items():
+            tensors[f"optimiser.{key}"] = value
+        if self.em.estimate is not None:
+            tensors |= {"em.mean": self.em.estimate.mean, "em.cov": self.em.estimate.cov}
+        for n, recent in enumerate(self.em.recent):
+            tensors |= {f"recent.{n}.total": recent.total, f"recent.{n}.outer": recent.outer}
+        tensors |= stages_to_tensors(self.stages)
+        header = {
+            "kind": "checkpoint",
+            "fingerprint": self.fingerprint(),
+            "seed": self.seed,
+            "position": [self.iteration, self.epoch],
+            "em": {"t": self.em.t, "counts": [recent.count for recent in self.em.recent]},
+            "stages": [stage.flow.shape for stage in self.stages],
+            "history": self.history,
+        }
+        files.write(path, tensors, header)
+
+    def restore(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+        """Take up the state of a checkpoint, which must come from the same data and settings."""
+        if header["fingerprint"] != self.fingerprint():
+            raise FileError("the checkpoint was made from other data or parameters: name another folder or delete it")
+        device = self.x_hat.device
+        self.iteration, self.epoch = header["position"]
+        self.history = header["history"]
+        self.stages = stages_from_tensors(tensors, header["stages"], device)
+        self.generator.set_state(tensors["generator"])
+        self.x_hat[self.patterns.missing] = tensors["x_hat"].to(device)
+        self.flow.load_state_dict({"weights": tensors["weights"], "orders": tensors["orders"]})
+        self.flow._views = None
+        state = {k.removeprefix("optimiser."): v for k, v in tensors.items() if k.startswith("optimiser.")}
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": {0: state} if state else {}, "param_groups": groups})
+        self.em.t = header["em"]["t"]
+        if "em.mean" in tensors:
+            self.em.estimate = Gaussian(tensors["em.mean"].to(device), tensors["em.cov"].to(device))
+        for n, count in enumerate(header["em"]["counts"]):
+            total, outer = (tensors[f"recent.{n}.{name}"].to(device) for name in ("total", "outer"))
+            self.em.recent.append(Statistics(count, total, outer))
+
+
+def stages_to_tensors(stages: list[Stage]) -> dict[str, Tensor]:
+    """Name the tensors of a model for a file."""
+    tensors: dict[str, Tensor] = {}
+    for n, (flow, gaussian) in enumerate(stages):
+        tensors |= {
+            f"stage.{n}.weights": flow.weights,
+            f"stage.{n}.orders": flow.orders,
+            f"stage.{n}.mean": gaussian.mean,
+            f"stage.{n}.cov": gaussian.cov,
+        }
+    return tensors
+
+
+def stages_from_tensors(tensors: dict[str, Tensor], shapes: list[dict[str, Any]], device: torch.device) -> list[Stage]:
+    """Rebuild a model from the tensors of a file and the shapes of its flows."""
+    stages = []
+    for n, shape in enumerate(shapes):
+        part = {name: tensors[f"stage.{n}.{name}"] for name in ("weights", "orders", "mean", "cov")}
+        flow = RealNVP(**shape).to(part["weights"].dtype)
+        flow.load_state_dict({"weights": part["weights"], "orders": part["orders"]})
+        stages.append(Stage(flow.to(device), Gaussian(part["mean"].to(device), part["cov"].to(device))))
+    return stages
