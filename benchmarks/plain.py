@@ -17,15 +17,16 @@ def conditional(mean: Tensor, cov: Tensor, z: Tensor, missing: Tensor) -> tuple[
     The rows and columns of missing coordinates are those of the identity, so that all rows have one shape: n p^3 / 3
     for the factors, n p^3 for the solutions and again for the covariances, and n p^2 numbers for each of them.
     """
-    observed = (~missing).to(z.dtype)
-    inside = observed[:, :, None] * observed[:, None, :]
-    padded = cov * inside + torch.diag_embed(1 - observed)
+    observed = ~missing
+    padded = cov.where(observed[:, :, None] & observed[:, None, :], 0.0)
+    padded.diagonal(dim1=1, dim2=2).add_(missing)
     factor = torch.linalg.cholesky(padded)
-    cross = cov * observed[:, :, None] * missing[:, None, :].to(z.dtype)  # cov_om, zero elsewhere
+    del padded
+    cross = cov.where(observed[:, :, None] & missing[:, None, :], 0.0)  # cov_om, zero elsewhere
     gain = torch.cholesky_solve(cross, factor)  # inv(cov_oo) cov_om
+    del factor
     filled = mean + ((z - mean) * observed)[:, None, :].matmul(gain)[:, 0]
-    both = missing[:, :, None] & missing[:, None, :]
-    spread = torch.where(both, cov - cross.mT @ gain, 0.0)
+    spread = (cov - cross.mT @ gain).where(missing[:, :, None] & missing[:, None, :], 0.0)
     return torch.where(missing, filled, z), spread
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from emflow.flow.realnvp import RealNVP
+from emflow.latent.patterns import Patterns
 from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage
 from emflow.staged import BOOLEAN, DEVICE, StagedImputer, integer, real
@@ -85,8 +86,9 @@ class GaussianImputer(StagedImputer):
         self.schema_ = Schema.learn(self, X)
         x, missing = self._tensors(X)
         generator = torch.Generator().manual_seed(self._seed())
+        beta, verbose = self.covariance_inflation, bool(self.verbose)
         gaussian, self.history_ = fit_gaussian(
-            x, missing, self.n_iterations, self.tol, self.covariance_inflation, generator, bool(self.verbose)
+            x, Patterns(missing), generator, self.n_iterations, self.tol, beta, verbose
         )
         self.n_iter_ = len(self.history_)
         self._keep([Stage(RealNVP(x.shape[1], n_couplings=0).to(x), gaussian)])

@@ -11,7 +11,10 @@ import torch
 
 from emflow import files
 from emflow.errors import DataError, ParameterError
+from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
+from emflow.learn.em import fit_gaussian
+from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
 from emflow.staged import BOOLEAN, DEVICE, StagedImputer, integer, optional, real
@@ -51,9 +54,10 @@ class EMFlowImputer(StagedImputer):
         Units in each hidden layer of the coupling networks; None takes the number of columns.
     reinit : bool
         Start flow and Gaussian afresh in every outer iteration, as the paper does; False keeps them.
-    initial_fill : {"draw", "median"}
-        Where training starts: random draws from the observed values of the column, or their median. New rows always
-        start from the median, so that their answer depends on themselves alone.
+    initial_fill : {"gaussian", "draw", "median"}
+        Where training starts: the conditional mean under a Gaussian fitted by exact EM, random draws from the observed
+        values of the column, or their median. New rows start from the same Gaussian, or else from the median, so that
+        their answer depends on themselves alone.
     clip : bool
         Keep filled values within the observed range of the column.
     validation_fraction : float
@@ -85,7 +89,8 @@ class EMFlowImputer(StagedImputer):
     n_iter_ : int
         Outer iterations run.
     best_iteration_ : int
-        The one that was kept, counted from 1; `transform` replays the stages up to it.
+        The one that was kept, counted from 1; `transform` replays the stages up to it. 0 if none of them was better
+        on the hidden cells than the Gaussian from which training started.
     stages_, latent_mean_, latent_covariance_
         The fitted flows and Gaussians, and mean and covariance of the last Gaussian.
 
@@ -117,7 +122,7 @@ class EMFlowImputer(StagedImputer):
         "n_couplings": integer(0),
         "hidden_width": optional(integer(1)),
         "reinit": BOOLEAN,
-        "initial_fill": ('"draw" or "median"', lambda v: v in ("draw", "median")),
+        "initial_fill": ('"gaussian", "draw" or "median"', lambda v: v in ("gaussian", "draw", "median")),
         "clip": BOOLEAN,
         "validation_fraction": real("a number in [0, 0.5]", lambda v: 0 <= v <= 0.5),
         "tol": real("a number in [0, 1)", lambda v: 0 <= v < 1),
@@ -234,7 +239,7 @@ class EMFlowImputer(StagedImputer):
         self.history_ = run.history
         self.n_iter_ = run.iteration
         self.best_iteration_ = run.best_iteration
-        self._keep(run.stages[: run.best_iteration])
+        self._keep(run.model)
         return self
 
     def _begin(self, X: Array, initial: Array | None, seed: int) -> Run:
@@ -244,13 +249,20 @@ class EMFlowImputer(StagedImputer):
         hidden = hide(missing, self.validation_fraction, generator)
         values = x.take(hidden)
         holes = missing.flatten().index_fill(0, hidden, True).view_as(missing)
+        dtype = getattr(torch, self.dtype)
+        patterns = Patterns(holes)
+        stage = None
         x_hat = fill_draw(x, holes, generator) if self.initial_fill == "draw" else self._fill_median(x, holes)
         if initial is not None:  # not at the hidden cells, whose values it may know
             x_hat = torch.where(missing, torch.from_numpy(self.schema_.scale(initial)).to(x), x_hat)
-        dtype = getattr(torch, self.dtype)
-        return Run(self._settings(), x_hat.to(dtype), Patterns(holes), hidden, values.to(dtype), generator, seed)
+        elif self.initial_fill == "gaussian":
+            gaussian, _ = fit_gaussian(x_hat, patterns, generator)
+            stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), gaussian)
+            x_hat = reimpute(stage, x_hat, patterns, self.clip)
+        return Run(self.settings(), x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, stage)
 
-    def _settings(self) -> Settings:
+    def settings(self) -> Settings:
+        """Return the hyperparameters as training sees them."""
         names = Settings.__dataclass_fields__
         inflation = tuple(float(beta) for beta in np.atleast_1d(self.covariance_inflation))
         return Settings(**{name: getattr(self, name) for name in names} | {"covariance_inflation": inflation})

@@ -15,7 +15,7 @@ from torch import Tensor
 
 WIDE = 1000  # from this many columns on, conjugate gradients take the place of factorisations
 SMALL_GROUP = 2**14  # blocks with fewer entries than this in all are not worth a dozen operations of their own
-LARGE_GROUP = 2**23  # blocks with more entries are not factorised at once: 64 MiB in double precision
+LARGE_GROUP = 2**21  # blocks with more entries are not factorised at once: 16 MiB in double precision
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,18 @@ class Patterns:
         which, row = by_size.argsort().index_select(0, which).sort(stable=True)
         order = self.order.index_select(0, used).long()
 
-        n_patterns = int((2 * size > p).sum())  # these go by their observed coordinates
-        n_rows = int(count[:n_patterns].sum())
-        by_observed = _groups(
-            (p - size[:n_patterns]).flip(0), order[:n_patterns].flip(0, 1), count[:n_patterns].flip(0),
-            (n_patterns - 1 - which[:n_rows]).flip(0), row[:n_rows].flip(0),
-        )  # fmt: skip
-        by_missing = _groups(
-            size[n_patterns:], order[n_patterns:], count[n_patterns:], which[n_rows:] - n_patterns, row[n_rows:]
-        )
-        return Layout(missing, list(by_missing), list(by_observed), n_rows)
+        by_observed: list[Group] = []
+        n_rows = 0
+        if 2 * int(size[0]) > p:  # patterns with more missing than observed coordinates go by the observed ones
+            n_patterns = int((2 * size > p).sum())
+            n_rows = int(count[:n_patterns].sum())
+            by_observed = _groups(
+                (p - size[:n_patterns]).flip(0), order[:n_patterns].flip(0, 1), count[:n_patterns].flip(0),
+                (n_patterns - 1 - which[:n_rows]).flip(0), row[:n_rows].flip(0),
+            )  # fmt: skip
+            size, order, count = size[n_patterns:], order[n_patterns:], count[n_patterns:]
+            which, row = which[n_rows:] - n_patterns, row[n_rows:]
+        return Layout(missing, _groups(size, order, count, which, row), by_observed, n_rows)
 
 
 def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,10 +91,11 @@ def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
     return which, table
 
 
-def _groups(size: Tensor, order: Tensor, count: Tensor, which: Tensor, row: Tensor) -> Iterator[Group]:
+def _groups(size: Tensor, order: Tensor, count: Tensor, which: Tensor, row: Tensor) -> list[Group]:
     """Group blocks that are sorted by falling size; `which` and `row`, one entry per row, are sorted alike."""
+    groups: list[Group] = []
     if not len(size):
-        return
+        return groups
     n_features = order.shape[1]
     ends = count.cumsum(0).tolist()
     for start, stop, k in _cuts(size):
@@ -102,7 +105,8 @@ def _groups(size: Tensor, order: Tensor, count: Tensor, which: Tensor, row: Tens
         repeated = last - first > stop - start
         block = which[first:last] - start if repeated else None
         cells = row[first:last, None] * n_features + (index if block is None else index.index_select(0, block))
-        yield Group(index, padding, count[start:stop], block, cells)
+        groups.append(Group(index, padding, count[start:stop], block, cells))
+    return groups
 
 
 def _cuts(sizes: Tensor) -> Iterator[tuple[int, int, int]]:

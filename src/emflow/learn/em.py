@@ -17,7 +17,13 @@ from emflow.learn.reimpute import row_chunks
 
 
 def fit_gaussian(
-    x: Tensor, missing: Tensor, n_iterations: int, tol: float, beta: float, generator: torch.Generator, verbose: bool
+    x: Tensor,
+    patterns: Patterns,
+    generator: torch.Generator,
+    n_iterations: int = 100,
+    tol: float = 1e-3,
+    beta: float = 1e-4,
+    verbose: bool = False,
 ) -> tuple[Gaussian, list[dict[str, Any]]]:
     """Return the Gaussian that EM finds for the rows x (n, p), whose missing cells hold anything finite, and a history.
 
@@ -25,9 +31,8 @@ def fit_gaussian(
     of a correlation.
     """
     em = OnlineEM(step_scale=1.0, step_exponent=0.0)  # rho = 1: each update is a whole M-step
-    em.estimate = pairwise_start(x, missing)
+    em.estimate = pairwise_start(x, patterns.missing)
     gaussian = em.estimate.inflated(beta)
-    patterns = Patterns(missing)
     batches = [(x[rows], patterns.layout(rows)) for rows in row_chunks(x)]
     history: list[dict[str, Any]] = []
     for iteration in (bar := tqdm(range(1, n_iterations + 1), desc="EM", disable=not verbose)):

@@ -61,6 +61,8 @@ class Run:
         Of the cells that are missing, those hidden for validation included.
     hidden, hidden_values : Tensor of shape (h,)
         Flat positions and true values of the observed cells hidden for validation.
+    start : Stage or None
+        The stage that made the initial imputation, if it was one; new rows pass it first. It counts as iteration 0.
     iteration, epoch : int
         Outer iterations done, and epochs done in the current one.
     """
@@ -72,6 +74,7 @@ class Run:
     hidden_values: Tensor
     generator: torch.Generator
     seed: int
+    start: Stage | None = None
     iteration: int = 0
     epoch: int = 0
     stages: list[Stage] = field(default_factory=list)
@@ -79,7 +82,17 @@ class Run:
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
+        if self.start is not None:
+            self.record_iteration(change=0.0, seconds=0.0)
         self.new_model()
+
+    def record_iteration(self, change: float, seconds: float) -> None:
+        """Add the current imputation to the history, with its error on the hidden cells."""
+        error = self.x_hat.take(self.hidden) - self.hidden_values
+        rmse = error.square().mean().sqrt().item() if len(error) else None
+        self.history["iterations"].append(
+            {"iteration": self.iteration, "change": change, "validation_rmse": rmse, "seconds": seconds}
+        )
 
     def new_model(self) -> None:
         """Initialise flow, optimiser and online EM afresh (appendix D)."""
@@ -91,11 +104,16 @@ class Run:
 
     @property
     def best_iteration(self) -> int:
-        """Outer iteration, counted from 1, with the lowest error on hidden cells; without such cells the last one."""
-        errors = [record["validation_rmse"] for record in self.history["iterations"]]
+        """Outer iteration with the lowest error on hidden cells, 0 for the start; without such cells the last one."""
         if not len(self.hidden):
-            return len(errors)
-        return errors.index(min(errors)) + 1 if errors else 0
+            return self.iteration
+        best: dict[str, int] = min(self.history["iterations"], key=lambda record: record["validation_rmse"])
+        return best["iteration"]
+
+    @property
+    def model(self) -> list[Stage]:
+        """The stages up to the best iteration, the start included."""
+        return ([] if self.start is None else [self.start]) + self.stages[: self.best_iteration]
 
     @property
     def finished(self) -> bool:
@@ -144,7 +162,7 @@ class Run:
             tensors |= {"em.mean": self.em.estimate.mean, "em.cov": self.em.estimate.cov}
         for n, recent in enumerate(self.em.recent):
             tensors |= {f"recent.{n}.total": recent.total, f"recent.{n}.outer": recent.outer}
-        tensors |= stages_to_tensors(self.stages)
+        tensors |= stages_to_tensors(self.stages)  # the start is computed again from the data
         header = {
             "kind": "checkpoint",
             "fingerprint": self.fingerprint(),

@@ -119,26 +119,18 @@ def reimputation_phase(run: Run, started: float) -> None:
     before = run.x_hat
     run.x_hat = reimpute(stage, before.double(), run.patterns, run.settings.clip).to(before.dtype)
     change = (run.x_hat - before)[run.patterns.missing]
-    error = run.x_hat.take(run.hidden) - run.hidden_values
     run.stages.append(stage)
     run.iteration += 1
     run.epoch = 0
-    run.history["iterations"].append({
-        "iteration": run.iteration, "change": _rms(change), "seconds": time.monotonic() - started,
-        "validation_rmse": _rms(error) if len(error) else None,
-    })  # fmt: skip
+    run.record_iteration(change.square().mean().sqrt().item() if len(change) else 0.0, time.monotonic() - started)
     if run.settings.reinit and not run.finished:
         run.new_model()
-
-
-def _rms(values: Tensor) -> float:
-    return values.square().mean().sqrt().item() if len(values) else 0.0
 
 
 def _give_up(run: Run, error: Exception) -> None:
     """Keep what earlier iterations learnt, and say so; without any there is nothing to keep."""
     advice = "lower learning_rate, raise covariance_inflation, or enlarge batch_size or super_batch_size"
     message = f"training diverged in outer iteration {run.iteration + 1}: {error}; {advice}"
-    if not run.stages:
+    if not run.model:
         raise DivergedError(message) from error
-    warnings.warn(f"{message}. Kept: the iterations before it.", RuntimeWarning, stacklevel=4)
+    warnings.warn(f"{message}. Kept: what was learnt before it.", RuntimeWarning, stacklevel=4)
