@@ -1,5 +1,6 @@
 # From a bare clone: `make demo` and `make test` need python3 and make, nothing else.
 PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -26,7 +27,7 @@ bench: $(READY)
 # Made anew only when what is to be installed has changed. The constraints pin every version.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable ".[dev]"
 	touch $@
 
 clean:

@@ -23,7 +23,7 @@ def measure(p: int) -> tuple[float, float]:
     x = torch.rand(BATCH * BATCHES, p) * 0.5 + torch.rand(BATCH * BATCHES, 1) * 0.5
     missing = torch.rand(x.shape) < 0.2
     none = torch.zeros(0)  # no cells are hidden for validation
-    settings, generator = EMFlowImputer.paper().settings(), torch.Generator().manual_seed(0)
+    settings, generator = EMFlowImputer.paper().settings(len(x)), torch.Generator().manual_seed(0)
     state = Run(settings, x, Patterns(missing), none.long(), none, generator, seed=0)
     plain = PlainStep(p)
     numbers = torch.arange(len(x)).split(BATCH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,8 @@ from emflow.staged import BOOLEAN, DEVICE, StagedImputer, integer, optional, rea
 from emflow.table.fill import fill_draw, hide
 from emflow.table.schema import Array, Schema
 
+STEPS = 200  # of a training phase, where the number of epochs is left open
+
 
 class EMFlowImputer(StagedImputer):
     """Fill missing values by EM in the latent space of a normalising flow (Ma & Ghosh, EMFlow).
@@ -34,8 +37,8 @@ class EMFlowImputer(StagedImputer):
     ----------
     n_iterations : int
         Maximum number of outer iterations.
-    n_epochs : int
-        Passes over the rows in each training phase.
+    n_epochs : int or None
+        Passes over the rows in each training phase; None makes them about 200 steps, and one pass at the least.
     batch_size : int
         Rows per step; batches are made nearly equal.
     learning_rate : float
@@ -108,7 +111,7 @@ class EMFlowImputer(StagedImputer):
 
     limits: ClassVar[dict[str, Any]] = {
         "n_iterations": integer(1),
-        "n_epochs": integer(1),
+        "n_epochs": optional(integer(1)),
         "batch_size": integer(1),
         "learning_rate": real("a positive number", lambda v: 0 < v < np.inf),
         "reconstruction_weight": real("a number of at least 0", lambda v: 0 <= v < np.inf),
@@ -138,22 +141,22 @@ class EMFlowImputer(StagedImputer):
         self,
         *,
         n_iterations: int = 5,
-        n_epochs: int = 10,
+        n_epochs: int | None = None,
         batch_size: int = 256,
         learning_rate: float = 1e-3,
-        reconstruction_weight: float = 1e6,
+        reconstruction_weight: float = 1e4,
         step_scale: float = 0.99,
         step_exponent: float = 0.8,
-        covariance_inflation: float | tuple[float, ...] = (1e-2, 1e-2, 1e-3, 1e-3, 0.0),
+        covariance_inflation: float | tuple[float, ...] = 1e-3,
         super_batch_size: int = 3000,
         n_couplings: int = 6,
         hidden_width: int | None = None,
         reinit: bool = True,
-        initial_fill: str = "median",
+        initial_fill: str = "gaussian",
         clip: bool = True,
         validation_fraction: float = 0.05,
         tol: float = 1e-3,
-        patience: int = 1,
+        patience: int = 2,
         max_time: float | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         dtype: str = "float32",
@@ -259,13 +262,14 @@ class EMFlowImputer(StagedImputer):
             gaussian, _ = fit_gaussian(x_hat, patterns, generator)
             stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), gaussian)
             x_hat = reimpute(stage, x_hat, patterns, self.clip)
-        return Run(self.settings(), x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, stage)
+        return Run(self.settings(len(x)), x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, stage)
 
-    def settings(self) -> Settings:
+    def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""
-        names = Settings.__dataclass_fields__
-        inflation = tuple(float(beta) for beta in np.atleast_1d(self.covariance_inflation))
-        return Settings(**{name: getattr(self, name) for name in names} | {"covariance_inflation": inflation})
+        values = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
+        values["covariance_inflation"] = tuple(float(beta) for beta in np.atleast_1d(self.covariance_inflation))
+        values["n_epochs"] = self.n_epochs or math.ceil(STEPS * self.batch_size / max(n_rows, self.batch_size))
+        return Settings(**values)
 
     def _read_initial(self, initial: Any, X: Array) -> Array:
         initial = np.asarray(initial, dtype=np.float64)

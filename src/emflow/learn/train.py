@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from emflow.latent.gaussian import NotPositiveDefiniteError
 from emflow.learn.objective import composite_loss, negative_log_likelihood
 from emflow.learn.reimpute import reimpute
 from emflow.learn.state import Run
+
+SMALL_BATCH = 2**13  # cells
 
 
 def train(
@@ -39,7 +42,7 @@ def train(
         total=run.settings.n_iterations * epochs, initial=run.iteration * epochs + run.epoch,
         desc="emflow", unit="epoch", disable=not verbose,
     )  # fmt: skip
-    with bar:
+    with bar, few_threads(run.settings.batch_size * run.x_hat.shape[1]):
         while not run.finished and (time.monotonic() < deadline or not run.stages):
             started = time.monotonic()
             try:
@@ -56,6 +59,18 @@ def train(
             bar.set_postfix(
                 iteration=run.iteration, **{k: record[k] for k in ("validation_rmse",) if record[k] is not None}
             )
+
+
+@contextmanager
+def few_threads(cells: int) -> Iterator[None]:
+    """Use one thread while batches are so small that threads would wait for each other more than they work."""
+    before = torch.get_num_threads()
+    if cells < SMALL_BATCH:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def training_epoch(run: Run) -> None:
