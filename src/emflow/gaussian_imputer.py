@@ -27,8 +27,8 @@ class GaussianImputer(StagedImputer):
     n_iterations : int
         Maximum number of EM iterations.
     tol : float
-        Stop when no mean moves by more than so many standard deviations, and no covariance by more than that in the
-        scale of a correlation.
+        Stop when means move by less than so many standard deviations, and covariances by less than that in the scale
+        of a correlation, in the root mean square.
     covariance_inflation : float
         beta of equation 31: the diagonal is enlarged in proportion. Of use with few rows for many columns.
     clip : bool
@@ -64,7 +64,7 @@ class GaussianImputer(StagedImputer):
         self,
         *,
         n_iterations: int = 100,
-        tol: float = 1e-3,
+        tol: float = 3e-4,
         covariance_inflation: float = 1e-4,
         clip: bool = True,
         device: str = "cpu",

@@ -146,9 +146,9 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         x_hat, _ = self._complete(self._read(X, reset=False))
-        flow, gaussian = self.stages_[-1]
-        z, log_det = flow.encode(x_hat.to(flow.weights.dtype))
-        density = gaussian.log_prob(z.double()) + log_det
+        flow, gaussian = self.stages_[-1].double()
+        z, log_det = flow.encode(x_hat)
+        density = gaussian.log_prob(z) + log_det
         return np.asarray(density.cpu().numpy() - np.log(self.schema_.span).sum())
 
     @torch.no_grad()
@@ -157,11 +157,9 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         if n_samples < 1:
             raise ParameterError(f"n_samples must be at least 1, but it is {n_samples!r}")
-        flow, gaussian = self.stages_[-1]
-        z = gaussian.sample(n_samples, torch.Generator().manual_seed(self._seed()))
-        x, _ = flow.decode(z.to(flow.weights.dtype))
-        x = x.clamp(0, 1) if self.clip else x
-        return self.schema_.unscale(x.double().cpu().numpy())
+        flow, gaussian = self.stages_[-1].double()
+        x, _ = flow.decode(gaussian.sample(n_samples, torch.Generator().manual_seed(self._seed())))
+        return self.schema_.unscale((x.clamp(0, 1) if self.clip else x).cpu().numpy())
 
     # --- files
 
@@ -201,9 +199,14 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _portable_parameters(self) -> dict[str, Any]:
         """Return the constructor parameters as JSON can hold them; a RandomState object is not kept."""
         parameters = self.get_params(deep=False)
-        if not (parameters["random_state"] is None or isinstance(parameters["random_state"], int | np.integer)):
+        if not isinstance(parameters["random_state"], Integral):
             parameters["random_state"] = None
-        return {k: v.item() if isinstance(v, np.generic) else v for k, v in parameters.items()}
+        for name, value in parameters.items():
+            if isinstance(value, np.generic | np.ndarray):
+                parameters[name] = value.tolist()
+            elif isinstance(value, os.PathLike):
+                parameters[name] = os.fspath(value)
+        return parameters
 
     def _fitted_scalars(self) -> list[str]:
         return ["history_", "n_iter_"]

@@ -22,6 +22,12 @@ class Stage(NamedTuple):
     flow: RealNVP
     gaussian: Gaussian
 
+    def double(self) -> Stage:
+        """Return the stage with its flow in double precision, in which all rows are filled, scored and drawn."""
+        if self.flow.weights.dtype == torch.float64:
+            return self
+        return Stage(copy.deepcopy(self.flow).double(), self.gaussian)
+
 
 def row_chunks(x: Tensor) -> list[Tensor]:
     """Split the row numbers of x (n, p) so that the conditioning of one chunk stays within bounded memory."""
@@ -33,21 +39,18 @@ def row_chunks(x: Tensor) -> list[Tensor]:
 def reimpute(stage: Stage, x_hat: Tensor, patterns: Patterns, clip: bool) -> Tensor:
     """Return x_hat (n, p) with its missing cells replaced by those of x_rec = f(z_hat): Algorithm 2.
 
-    Computed in the type of `x_hat`, double precision for new rows: the answer for a row must not depend, beyond
-    rounding, on the rows beside it.
-
     Parameters
     ----------
+    stage : Stage
+        Its flow is taken in double precision, like x_hat: the answer for a row must not depend on the rows beside it.
     clip : bool
         Keep the new values within [0, 1], the observed range of scaled data.
     """
-    flow = stage.flow
-    if flow.weights.dtype != x_hat.dtype:
-        flow = copy.deepcopy(flow).to(x_hat.dtype)
+    flow, gaussian = stage.double()
     result = x_hat.clone()
     for rows in row_chunks(x_hat):
         layout = patterns.layout(rows)
         z, _ = flow.encode(x_hat[rows])
-        x_rec, _ = flow.decode(Conditional(stage.gaussian, layout).mean(z))
+        x_rec, _ = flow.decode(Conditional(gaussian, layout).mean(z))
         result[rows] = torch.where(layout.missing, x_rec.clamp(0, 1) if clip else x_rec, x_hat[rows])
     return result

@@ -1,0 +1,7 @@
+"""`python -m emflow` is the command line."""
+
+import sys
+
+from emflow.cli import main
+
+sys.exit(main())

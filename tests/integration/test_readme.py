@@ -1,0 +1,62 @@
+"""Every code block of the README runs: Python ones in one session from top to bottom, shell ones as they stand."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emflow.cli import main
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+PYTHON = [body for language, body in BLOCKS if language == "python"]
+SHELL = [line for language, body in BLOCKS if language == "sh" for line in body.splitlines()]
+
+
+def test_python_blocks_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    session = {}
+    for block in PYTHON:
+        exec(compile(block, "README.md", "exec"), session)
+    assert not np.isnan(session["filled"]).any()
+    assert (tmp_path / "model.safetensors").is_file()
+
+
+def test_blocks_are_python_or_shell():
+    assert {language for language, _ in BLOCKS} == {"python", "sh"}
+    assert len(PYTHON) >= 5
+
+
+@pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("emflow ")])
+def test_command_lines_run(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 1)) + 0.1 * rng.normal(size=(60, 3))
+    rows = [",".join("" if rng.random() < 0.1 else f"{v:.3f}" for v in row) for row in X]
+    Path("measurements.csv").write_text("\n".join(["a,b,c", *rows]))
+    assert main(shlex.split(line)[1:]) == 0
+    assert ",," not in Path("filled.csv").read_text()
+
+
+@pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("make ")])
+def test_make_targets_exist(line):
+    target = shlex.split(line, comments=True)[1]
+    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_pictures_and_links_exist():
+    text = (ROOT / "README.md").read_text()
+    local = [link for link in re.findall(r"\]\((\S+?)\)", text) if "://" not in link]
+    assert local
+    for link in local:
+        assert (ROOT / link).is_file(), link
+
+
+def test_module_starts_as_a_program():
+    done = subprocess.run([sys.executable, "-m", "emflow", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("emflow ")
