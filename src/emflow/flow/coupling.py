@@ -25,53 +25,68 @@ class Layer(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What the backward pass of a coupling needs."""
+    """What the backward pass of a coupling needs, beside the hidden units."""
 
-    activations: list[Tensor]  # input of each layer, (2, n, inputs)
-    scale: Tensor  # (n, changed)
-    factor: Tensor  # exp(scale), or exp(-scale) when decoding
-    product: Tensor  # the part of the result that depends on the factor
+    kept: Tensor  # (2, n, a)
+    scale: Tensor  # (n, b)
+    factor: Tensor  # exp(scale)
+    changed: Tensor  # (n, b): x_b, of whichever direction
 
 
-def couple(kept: Tensor, changed: Tensor, layers: list[Layer], decode: bool) -> tuple[Tensor, Trace]:
+def couple(
+    kept: Tensor, changed: Tensor, layers: list[Layer], hidden: tuple[Tensor, ...], decode: bool
+) -> tuple[Tensor, Trace]:
     """Scale and shift the features `changed` (n, b) by amounts computed from the features `kept` (n, a).
 
     With s and t two networks of the same shape, s ending in a tanh (so that a feature is scaled by at most e)::
 
         encode:  z_b = x_b exp(s(x_a)) + t(x_a)        log|det dz/dx| =  sum_j s_j(x_a)
         decode:  x_b = (z_b - t(z_a)) exp(-s(z_a))     log|det dx/dz| = -sum_j s_j(z_a)
+
+    The units of each hidden layer are written into `hidden`, (2, n, width) each.
     """
-    activations = [kept.expand(2, -1, -1)]  # one input for both networks
-    for weight, bias, _ in layers[:-1]:
-        activations.append(leaky_relu_(torch.bmm(activations[-1], weight).add_(bias), SLOPE))
-    weight, bias, _ = layers[-1]
-    scale, shift = torch.bmm(activations[-1], weight).add_(bias).unbind()
+    both = units = kept.expand(2, -1, -1)  # one input for both networks
+    for layer, out in zip(layers, hidden, strict=False):
+        units = leaky_relu_(torch.bmm(units, layer.weight, out=out).add_(layer.bias), SLOPE)
+    scale, shift = torch.bmm(units, layers[-1].weight).add_(layers[-1].bias).unbind()
     scale = scale.tanh()
-    if decode:
-        factor = (-scale).exp_()
-        product = (changed - shift).mul_(factor)
-        return product, Trace(activations, scale, factor, product)
     factor = scale.exp()
-    product = changed * factor
-    return product + shift, Trace(activations, scale, factor, product)
+    if decode:
+        changed = (changed - shift).div_(factor)
+        return changed, Trace(both, scale, factor, changed)
+    return torch.addcmul(shift, changed, factor), Trace(both, scale, factor, changed)
 
 
 def couple_backward(
-    trace: Trace, layers: list[Layer], grad_layers: list[Layer], grad: Tensor, grad_log_det: Tensor, decode: bool
+    trace: Trace,
+    layers: list[Layer],
+    grad_layers: list[Layer],
+    hidden: tuple[Tensor, ...],
+    grad_hidden: tuple[Tensor, ...],
+    grad: Tensor,
+    grad_log_det: Tensor,
+    decode: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients by `kept` and `changed`, given those by the result (n, b) and by the log-determinant (n, 1).
 
-    The gradients by the weights are written into `grad_layers`.
+    The gradients by the first and the last weight and by the last bias are written into `grad_layers`; those by what
+    went into the hidden units into `grad_hidden`, for the caller to make the other weights' from, all at once.
     """
-    activations, scale, factor, product = trace
-    grad_changed = grad * factor
-    # d(product)/ds is the product when encoding and its negative when decoding; so is the sign of the log-determinant
-    grad_scale = torch.ops.aten.tanh_backward(torch.addcmul(grad_log_det, grad, product), scale)
-    grad_out = torch.stack((grad_scale, grad_changed)).neg_() if decode else torch.stack((grad_scale, grad))
-    for n in range(len(layers) - 1, -1, -1):
-        torch.bmm(activations[n].transpose(1, 2), grad_out, out=grad_layers[n].weight)
-        torch.sum(grad_out, 1, keepdim=True, out=grad_layers[n].bias)
-        grad_out = torch.bmm(grad_out, layers[n].transposed)
-        if n:  # the activation's sign is that of what went into the LeakyReLU
-            grad_out = torch.ops.aten.leaky_relu_backward(grad_out, activations[n], SLOPE, True)
-    return grad_out.sum(0), grad_changed
+    kept, scale, factor, changed = trace
+    if decode:  # d(result)/ds = -result, d(result)/dt = -exp(-s), and the log-determinant is -sum s
+        grad_changed = grad / factor
+        grad_scale = torch.ops.aten.tanh_backward(torch.addcmul(grad_log_det, grad, changed), scale)
+        grad_out = torch.stack((grad_scale, grad_changed)).neg_()
+    else:
+        grad_changed = grad * factor
+        grad_scale = torch.ops.aten.tanh_backward(torch.addcmul(grad_log_det, grad_changed, changed), scale)
+        grad_out = torch.stack((grad_scale, grad))
+    torch.bmm(hidden[-1].transpose(1, 2), grad_out, out=grad_layers[-1].weight)
+    torch.sum(grad_out, 1, keepdim=True, out=grad_layers[-1].bias)
+    for n in range(len(hidden) - 1, -1, -1):  # a unit's sign is that of what went into its LeakyReLU
+        grad_out = torch.bmm(grad_out, layers[n + 1].transposed)
+        grad_out = torch.ops.aten.leaky_relu_backward.grad_input(
+            grad_out, hidden[n], SLOPE, True, grad_input=grad_hidden[n]
+        )
+    torch.bmm(kept.transpose(1, 2), grad_out, out=grad_layers[0].weight)
+    return torch.bmm(grad_out, layers[0].transposed).sum(0), grad_changed

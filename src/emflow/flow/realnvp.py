@@ -14,12 +14,20 @@ from torch.autograd.function import once_differentiable
 from emflow.flow.coupling import Layer, Trace, couple, couple_backward
 
 
-class _Views(NamedTuple):
-    """The flat parameter and a buffer for its gradient, cut into layers, and the shuffles; all by coupling or pair."""
+class _Parts(NamedTuple):
+    """A flat tensor of all weights, or of their gradient, cut into views."""
 
-    layers: list[list[Layer]]
+    layers: list[list[Layer]]  # by coupling
+    hidden_weights: Tensor  # (layers between hidden units, couplings, 2, width, width)
+    hidden_biases: Tensor  # (hidden layers, couplings, 2, 1, width)
+
+
+class _Views(NamedTuple):
+    """The parameter in parts, a buffer for its gradient, and the shuffles between pairs."""
+
+    weights: _Parts
     gradient: Tensor
-    grad_layers: list[list[Layer]]
+    grads: _Parts
     shuffles: list[Tensor]  # [k] leads from the order of pair k - 1 to that of pair k; the last one to that of x
     inverses: list[Tensor]
 
@@ -40,7 +48,7 @@ class RealNVP(nn.Module):
     width : int or None
         Units in each hidden layer of the scale and shift networks; None means p.
     depth : int
-        Number of hidden layers of these networks.
+        Number of hidden layers of these networks, at least 1.
     generator : torch.Generator or None
         Draws the halves and the initial weights, which are uniform in +-1/sqrt(fan-in).
     """
@@ -56,32 +64,29 @@ class RealNVP(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.shape: dict[str, int | None] = {
-            "n_features": n_features,
-            "n_couplings": n_couplings,
-            "width": width,
-            "depth": depth,
-        }
         self.n_first = n_features // 2  # features in the first half
-        self.layer_sizes = []  # (inputs, outputs) of each layer of each coupling
-        for n in range(n_couplings):
-            ends = (self.n_first, n_features - self.n_first)
-            sizes = [ends[n % 2], *[width or n_features] * depth, ends[1 - n % 2]]
-            self.layer_sizes.append(list(pairwise(sizes)))
-        orders, weights = [], [torch.zeros(0)]
-        for n, layers in enumerate(self.layer_sizes):
-            if n % 2 == 0:
-                orders.append(torch.randperm(n_features, generator=generator))
-            for inputs, outputs in layers:
-                bound = 1 / math.sqrt(max(inputs, 1))
-                part = torch.empty(2 * (inputs + 1) * outputs)
-                weights.append(part.uniform_(-bound, bound, generator=generator))
+        self.width, self.depth, self.n_couplings = width or n_features, depth, n_couplings
+        orders = [torch.randperm(n_features, generator=generator) for _ in range(0, n_couplings, 2)]
         # row k: the features in the order in which pair k sees them
         self.register_buffer(
             "orders", torch.stack(orders) if orders else torch.zeros((0, n_features), dtype=torch.long)
         )
-        self.weights = nn.Parameter(torch.cat(weights))
+        self.weights = nn.Parameter(torch.zeros(sum(map(math.prod, self._shapes()))))
+        for layer in (layer for layers in self._cut(self.weights.detach()).layers for layer in layers):
+            bound = 1 / math.sqrt(max(layer.weight.shape[1], 1))
+            layer.weight.uniform_(-bound, bound, generator=generator)
+            layer.bias.uniform_(-bound, bound, generator=generator)
         self._views: tuple[Any, _Views] | None = None
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The arguments that make a flow of this shape."""
+        return {
+            "n_features": self.orders.shape[1],
+            "n_couplings": self.n_couplings,
+            "width": self.width,
+            "depth": self.depth,
+        }
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return z = f^{-1}(x) (n, p) and log|det dz/dx| (n,), the determinant of equation 3."""
@@ -104,15 +109,25 @@ class RealNVP(nn.Module):
             self._views = (key, _Views(self._cut(weights), gradient, self._cut(gradient), shuffles, inverses))
         return self._views[1]
 
-    def _cut(self, flat: Tensor) -> list[list[Layer]]:
-        sizes = [2 * size for layers in self.layer_sizes for i, o in layers for size in (i * o, o)]
-        parts = iter(flat.split(sizes))
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the parts: what is alike in all couplings first, then the ends of each coupling."""
+        width, depth, count = self.width, self.depth, self.n_couplings
+        halves = self.n_first, self.orders.shape[1] - self.n_first
+        shapes: list[tuple[int, ...]] = [(depth - 1, count, 2, width, width), (depth, count, 2, 1, width)]
+        for n in range(count):
+            kept, changed = halves[n % 2], halves[1 - n % 2]
+            shapes += [(2, kept, width), (2, width, changed), (2, 1, changed)]
+        return shapes
 
-        def layer(inputs: int, outputs: int) -> Layer:
-            weight = next(parts).view(2, inputs, outputs)
-            return Layer(weight, next(parts).view(2, 1, outputs), weight.mT)
-
-        return [[layer(*size) for size in sizes] for sizes in self.layer_sizes]
+    def _cut(self, flat: Tensor) -> _Parts:
+        shapes = self._shapes()
+        weights, biases, *ends = (p.view(s) for p, s in zip(flat.split([*map(math.prod, shapes)]), shapes, strict=True))
+        layers = []
+        for n in range(self.n_couplings):
+            first, last, last_bias = ends[3 * n : 3 * n + 3]
+            pairs = zip([first, *weights[:, n], last], [*biases[:, n], last_bias], strict=True)
+            layers.append([Layer(weight, bias, weight.mT) for weight, bias in pairs])
+        return _Parts(layers, weights, biases)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_views": None}  # type: ignore[no-untyped-call]
@@ -125,28 +140,45 @@ class _Pass(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weights: Tensor, flow: RealNVP, decode: bool) -> tuple[Tensor, Tensor]:
         views = flow.views()
         traces: list[Trace] = []
-        walk = _Walk(x, flow.n_first, views.inverses if decode else views.shuffles, len(views.layers), decode)
+        hidden = x.new_empty(flow.depth, flow.n_couplings, 2, len(x), flow.width)
+        units = _by_coupling(hidden)
+        walk = _Walk(x, flow.n_first, views.inverses if decode else views.shuffles, flow.n_couplings, decode)
         for n in walk:
-            walk.halves[1 - n % 2], trace = couple(walk.halves[n % 2], walk.halves[1 - n % 2], views.layers[n], decode)
+            kept, changed = walk.halves[n % 2], walk.halves[1 - n % 2]
+            walk.halves[1 - n % 2], trace = couple(kept, changed, views.weights.layers[n], units[n], decode)
             traces.append(trace)
         log_det = torch.cat([t.scale for t in traces], 1).sum(1) if traces else x.new_zeros(len(x))
-        ctx.flow, ctx.decode, ctx.traces = flow, decode, traces
+        ctx.flow, ctx.decode, ctx.traces, ctx.hidden, ctx.units = flow, decode, traces, hidden, units
         return walk.result(), -log_det if decode else log_det
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_log_det: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        views = ctx.flow.views()
+        flow, hidden, decode = ctx.flow, ctx.hidden, ctx.decode
+        weights, gradient, grads, shuffles, inverses = flow.views()
         column = grad_log_det[:, None]
-        shuffles = views.shuffles if ctx.decode else views.inverses
-        walk = _Walk(grad, ctx.flow.n_first, shuffles, len(views.layers), not ctx.decode)
+        grad_hidden = torch.empty_like(hidden)
+        grad_units = _by_coupling(grad_hidden)
+        walk = _Walk(grad, flow.n_first, shuffles if decode else inverses, flow.n_couplings, not decode)
         for n, trace in zip(walk, reversed(ctx.traces), strict=True):
+            layers, units = (weights.layers[n], grads.layers[n]), (ctx.units[n], grad_units[n])
             grad_kept, walk.halves[1 - n % 2] = couple_backward(
-                trace, views.layers[n], views.grad_layers[n], walk.halves[1 - n % 2], column, ctx.decode
+                trace, *layers, *units, walk.halves[1 - n % 2], column, decode
             )
             walk.halves[n % 2] = walk.halves[n % 2] + grad_kept
+        # the hidden layers of all couplings have one shape: their weights' gradients are one product
+        before, after = hidden[:-1].flatten(0, 2), grad_hidden[1:].flatten(0, 2)
+        torch.bmm(before.mT, after, out=grads.hidden_weights.view(-1, flow.width, flow.width))
+        torch.sum(grad_hidden, 3, keepdim=True, out=grads.hidden_biases)
         # a copy: the engine may still hold what an earlier pass of the same step returned
-        return walk.result(), views.gradient.clone(), None, None
+        return walk.result(), gradient.clone(), None, None
+
+
+def _by_coupling(hidden: Tensor) -> list[tuple[Tensor, ...]]:
+    """Return the hidden layers (2, n, width) of each coupling, as views."""
+    depth, count = hidden.shape[:2]
+    layers = hidden.flatten(0, 1).unbind()
+    return [layers[n : depth * count : count] for n in range(count)]
 
 
 class _Walk:

@@ -34,7 +34,7 @@ def fit_gaussian(
     em = OnlineEM(step_scale=1.0, step_exponent=0.0)  # rho = 1: each update is a whole M-step
     em.estimate = pairwise_start(x, patterns.missing)
     gaussian = em.estimate.inflated(beta)
-    batches = [(x[rows], patterns.layout(rows)) for rows in row_chunks(x)]
+    batches = [(x[rows], patterns.layout(rows)) for rows in row_chunks(x, most=2**15)]
     history: list[dict[str, Any]] = []
     for iteration in (bar := tqdm(range(1, n_iterations + 1), desc="EM", disable=not verbose)):
         started = time.monotonic()

@@ -29,9 +29,9 @@ class Stage(NamedTuple):
         return Stage(copy.deepcopy(self.flow).double(), self.gaussian)
 
 
-def row_chunks(x: Tensor) -> list[Tensor]:
-    """Split the row numbers of x (n, p) so that the conditioning of one chunk stays within bounded memory."""
-    rows = max(16, min(2**14, CHUNK_CELLS // max(1, x.shape[1] // 2) ** 2))
+def row_chunks(x: Tensor, most: int) -> list[Tensor]:
+    """Split the row numbers of x (n, p), so that the blocks of one chunk stay within bounded memory."""
+    rows = max(16, min(most, CHUNK_CELLS // max(1, x.shape[1] // 2) ** 2))
     return list(torch.arange(len(x), device=x.device).split(rows))
 
 
@@ -48,7 +48,7 @@ def reimpute(stage: Stage, x_hat: Tensor, patterns: Patterns, clip: bool) -> Ten
     """
     flow, gaussian = stage.double()
     result = x_hat.clone()
-    for rows in row_chunks(x_hat):
+    for rows in row_chunks(x_hat, most=2**12):
         layout = patterns.layout(rows)
         z, _ = flow.encode(x_hat[rows])
         x_rec, _ = flow.decode(Conditional(gaussian, layout).mean(z))
