@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emflow.errors import DataError
-from emflow.table.schema import Array
+
+Array = NDArray[np.float64]
 
 MISSING = frozenset({"", "na", "nan", "n/a", "null", "none", "?"})  # in lower case, without spaces around
 

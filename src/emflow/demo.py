@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -15,8 +16,8 @@ from sklearn.impute import IterativeImputer, SimpleImputer
 from tqdm.auto import tqdm
 
 from emflow import EMFlowImputer, GaussianImputer
-from emflow.table.schema import Array
 
+Array = NDArray[np.float64]
 RATE = 0.2
 SETS = {"breast cancer": load_breast_cancer, "diabetes": load_diabetes, "digits 8x8": load_digits}
 METHODS = {

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -21,6 +20,8 @@ KEY = "emflow"
 def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
     """Write beside `path`, flush to disk, and rename: an old file stays until the new one is whole."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no such folder: {path.parent}")
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     text = json.dumps({"format": FORMAT, **header}, allow_nan=False)
     try:
@@ -51,9 +52,11 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any
             if text is None:
                 raise FileError(f"{path} is a safetensors file, but not one that emflow wrote")
             header = json.loads(text)
+            if not (isinstance(header, dict) and isinstance(header.get("format"), int)):
+                raise FileError(f"{path} has no header that emflow can read")
             if header["format"] > FORMAT:
                 found = f"{path} has format {header['format']}, this version reads up to {FORMAT}"
                 raise FileError(f"{found}: install a newer emflow-impute")
             return {key: file.get_tensor(key) for key in file.keys()}, header  # noqa: SIM118 (not a dict)
-    except (SafetensorError, json.JSONDecodeError, KeyError, torch.OutOfMemoryError) as error:
+    except (SafetensorError, json.JSONDecodeError) as error:
         raise FileError(f"{path} is not a whole emflow file (truncated, or of another kind): {error}") from error

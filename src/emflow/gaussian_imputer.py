@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
 from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage
-from emflow.staged import BOOLEAN, DEVICE, StagedImputer, integer, real
+from emflow.staged import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, StagedImputer, integer
 from emflow.table.schema import Schema
 
 
@@ -53,10 +52,11 @@ class GaussianImputer(StagedImputer):
 
     limits: ClassVar[dict[str, Any]] = {
         "n_iterations": integer(1),
-        "tol": real("a number of at least 0", lambda v: 0 <= v < np.inf),
-        "covariance_inflation": real("a number of at least 0", lambda v: 0 <= v < np.inf),
+        "tol": NOT_NEGATIVE,
+        "covariance_inflation": NOT_NEGATIVE,
         "clip": BOOLEAN,
         "device": DEVICE,
+        "random_state": SEED,
         "verbose": BOOLEAN,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,14 +12,14 @@ import numpy as np
 import torch
 
 from emflow import files
-from emflow.errors import DataError, ParameterError
+from emflow.errors import DataError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
 from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
-from emflow.staged import BOOLEAN, DEVICE, StagedImputer, integer, optional, real
+from emflow.staged import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, StagedImputer, integer, optional, real
 from emflow.table.fill import fill_draw, hide
 from emflow.table.schema import Array, Schema
 
@@ -114,12 +115,12 @@ class EMFlowImputer(StagedImputer):
         "n_epochs": optional(integer(1)),
         "batch_size": integer(1),
         "learning_rate": real("a positive number", lambda v: 0 < v < np.inf),
-        "reconstruction_weight": real("a number of at least 0", lambda v: 0 <= v < np.inf),
+        "reconstruction_weight": NOT_NEGATIVE,
         "step_scale": real("a number in (0, 1]", lambda v: 0 < v <= 1),
         "step_exponent": real("a number in [0, 1]", lambda v: 0 <= v <= 1),
         "covariance_inflation": (
             "a number of at least 0, or a sequence of them",
-            lambda v: np.ndim(v) <= 1 and all(0 <= float(b) < np.inf for b in np.atleast_1d(v)),
+            lambda v: np.ndim(v) <= 1 and all(NOT_NEGATIVE[1](b) for b in (v if np.ndim(v) else [v])),
         ),
         "super_batch_size": integer(0),
         "n_couplings": integer(0),
@@ -130,10 +131,11 @@ class EMFlowImputer(StagedImputer):
         "validation_fraction": real("a number in [0, 0.5]", lambda v: 0 <= v <= 0.5),
         "tol": real("a number in [0, 1)", lambda v: 0 <= v < 1),
         "patience": integer(1),
-        "max_time": optional(real("a positive number of seconds", lambda v: v > 0)),
+        "max_time": optional(real("a positive number of seconds", lambda v: 0 < v < np.inf)),
         "checkpoint": optional(("the path of a folder", lambda v: bool(os.fspath(v)))),
         "dtype": ('"float32" or "float64"', lambda v: v in ("float32", "float64")),
         "device": DEVICE,
+        "random_state": SEED,
         "verbose": BOOLEAN,
     }
 
@@ -267,8 +269,9 @@ class EMFlowImputer(StagedImputer):
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""
         values = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
+        values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
         values["covariance_inflation"] = tuple(float(beta) for beta in np.atleast_1d(self.covariance_inflation))
-        values["n_epochs"] = self.n_epochs or math.ceil(STEPS * self.batch_size / max(n_rows, self.batch_size))
+        values["n_epochs"] = values["n_epochs"] or math.ceil(STEPS * self.batch_size / max(n_rows, self.batch_size))
         return Settings(**values)
 
     def _read_initial(self, initial: Any, X: Array) -> Array:
@@ -290,7 +293,14 @@ class EMFlowImputer(StagedImputer):
             return None
         path = self._checkpoint_file()
         path.parent.mkdir(parents=True, exist_ok=True)
-        return files.read(path) if path.exists() else None
+        if not path.exists():
+            return None
+        tensors, header = files.read(path)
+        if header.get("kind") != "checkpoint":
+            raise FileError(f"{path} is not a checkpoint: name another folder")
+        if isinstance(self.random_state, Integral) and header["seed"] != self._seed():
+            raise FileError(f"{path} was made from other data or parameters (random_state): name another folder")
+        return tensors, header
 
     def _fitted_scalars(self) -> list[str]:
         return [*super()._fitted_scalars(), "best_iteration_"]

@@ -40,8 +40,14 @@ def optional(limit: tuple[str, Callable[[Any], bool]]) -> tuple[str, Callable[[A
     return f"None or {limit[0]}", lambda v: v is None or limit[1](v)
 
 
+def _usable(device: Any) -> bool:
+    return isinstance(device, str) and torch.zeros(1, device=device).double().sum().item() == 0
+
+
+NOT_NEGATIVE = real("a number of at least 0", lambda v: 0 <= v < np.inf)
 BOOLEAN = ("True or False", lambda v: isinstance(v, bool | np.bool_))
-DEVICE = ('a device of torch, like "cpu" or "cuda"', lambda v: bool(torch.device(v)))
+DEVICE = ('a device with double precision that torch finds here, like "cpu" or "cuda"', _usable)
+SEED = ("None, a whole number from 0 to 2**32 - 1, or a RandomState", lambda v: bool(check_random_state(v)))
 
 
 class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -72,7 +78,7 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             value = getattr(self, name)
             try:
                 ok = bool(test(value))
-            except (TypeError, ValueError, RuntimeError):
+            except (TypeError, ValueError, RuntimeError, AssertionError):  # the last one is torch's, without CUDA
                 ok = False
             if not ok:
                 raise ParameterError(f"{name} of {type(self).__name__} must be {text}, but it is {value!r}")
@@ -118,48 +124,52 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         missing = np.isnan(X)
         if not missing.any():
             return X.copy()
-        filled = self.schema_.unscale(self._complete(X)[0].cpu().numpy())
-        if self.clip:  # scaling back and forth may leave the observed range by a rounding error
-            filled = np.clip(filled, self.schema_.low, self.schema_.high)
+        filled = self._unscale(self._complete(X))
         result = X.copy()
-        result[missing] = filled[missing]
+        with np.errstate(over="ignore"):
+            result[missing] = filled[missing].astype(X.dtype)
+        lost = ~np.isfinite(result).all(1)
+        if lost.any():
+            raise DataError(f"row {int(lost.argmax())} is so far from the training data that its imputation overflows")
         return result
 
-    def _complete(self, X: Array) -> tuple[Tensor, Tensor]:
-        """Return the completed rows in scaled units (n, p) and which of their cells were missing."""
+    def _complete(self, X: Array) -> Tensor:
+        """Return the completed rows in scaled units (n, p)."""
         x, missing = self._tensors(X)
         patterns = Patterns(missing)
         x_hat = self._fill_median(x, missing)
         for stage in self.stages_:
             x_hat = reimpute(stage, x_hat, patterns, self.clip)
-        if not bool(torch.isfinite(x_hat).all()):
-            row = int((~torch.isfinite(x_hat)).any(1).nonzero()[0])
-            raise DataError(f"row {row} is so far from the training data that its imputation overflows")
-        return x_hat, missing
+        return x_hat
+
+    def _unscale(self, x: Tensor) -> Array:
+        X = self.schema_.unscale(x.cpu().numpy())
+        return self.schema_.clip(X) if self.clip else X
 
     @torch.no_grad()
     def score_samples(self, X: Any) -> Array:
         """Return the exact log-density (n,) of the rows of X, completed first where values are missing.
 
         It is the density of equation 3 under the last stage, in the units of X: that of scaled data, divided by the
-        product of the column ranges.
+        product of the column ranges. Minus infinity for a row so far away that its density is no number.
         """
         check_is_fitted(self)
-        x_hat, _ = self._complete(self._read(X, reset=False))
+        x_hat = self._complete(self._read(X, reset=False))
         flow, gaussian = self.stages_[-1].double()
         z, log_det = flow.encode(x_hat)
-        density = gaussian.log_prob(z) + log_det
-        return np.asarray(density.cpu().numpy() - np.log(self.schema_.span).sum())
+        density = (gaussian.log_prob(z) + log_det).cpu().numpy() - np.log(self.schema_.span).sum()
+        return np.where(np.isnan(density), -np.inf, density)
 
     @torch.no_grad()
     def sample(self, n_samples: int = 1) -> Array:
         """Draw new rows (n_samples, p) from the last stage: z from its Gaussian, decoded. Seeded by `random_state`."""
         check_is_fitted(self)
-        if n_samples < 1:
-            raise ParameterError(f"n_samples must be at least 1, but it is {n_samples!r}")
+        text, test = integer(1)
+        if not test(n_samples):
+            raise ParameterError(f"n_samples must be {text}, but it is {n_samples!r}")
         flow, gaussian = self.stages_[-1].double()
         x, _ = flow.decode(gaussian.sample(n_samples, torch.Generator().manual_seed(self._seed())))
-        return self.schema_.unscale((x.clamp(0, 1) if self.clip else x).cpu().numpy())
+        return self._unscale(x)
 
     # --- files
 
@@ -184,16 +194,19 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tensors, header = files.read(path)
         if header.get("kind") != cls.__name__:
             raise FileError(f"{path} holds a {header.get('kind')}, not a {cls.__name__}")
-        imputer = cls(**header["parameters"])
-        if device is not None:
-            imputer.device = device
-        imputer.schema_ = Schema(**header["schema"])
-        imputer.n_features_in_ = header["n_features"]
-        if header["names"] is not None:
-            imputer.feature_names_in_ = np.array(header["names"], dtype=object)
-        for name, value in header["fitted"].items():
-            setattr(imputer, name, value)
-        imputer._keep(stages_from_tensors(tensors, header["stages"], torch.device(imputer.device)))
+        try:
+            imputer = cls(**header["parameters"])
+            if device is not None:
+                imputer.device = device
+            imputer.schema_ = Schema(**header["schema"])
+            imputer.n_features_in_ = header["n_features"]
+            if header["names"] is not None:
+                imputer.feature_names_in_ = np.array(header["names"], dtype=object)
+            for name, value in header["fitted"].items():
+                setattr(imputer, name, value)
+            imputer._keep(stages_from_tensors(tensors, header["stages"], torch.device(imputer.device)))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"{path} lacks a part of a {cls.__name__}: {error}") from error
         return imputer
 
     def _portable_parameters(self) -> dict[str, Any]:
@@ -202,10 +215,10 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not isinstance(parameters["random_state"], Integral):
             parameters["random_state"] = None
         for name, value in parameters.items():
-            if isinstance(value, np.generic | np.ndarray):
-                parameters[name] = value.tolist()
-            elif isinstance(value, os.PathLike):
+            if isinstance(value, os.PathLike):
                 parameters[name] = os.fspath(value)
+            elif isinstance(value, np.generic | np.ndarray | list | tuple):
+                parameters[name] = np.asarray(value).tolist()
         return parameters
 
     def _fitted_scalars(self) -> list[str]:

@@ -129,6 +129,10 @@ class RealNVP(nn.Module):
             layers.append([Layer(weight, bias, weight.mT) for weight, bias in pairs])
         return _Parts(layers, weights, biases)
 
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        self._views = None  # the shuffles follow from the orders
+        return super().load_state_dict(*args, **kwargs)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_views": None}  # type: ignore[no-untyped-call]
 

@@ -45,9 +45,8 @@ def stable_cholesky(a: Tensor) -> tuple[Tensor, int]:
         if large.all() and not failure.any():
             return factor, retry
         sound = large.all(-1) & (failure == 0)
-        floor = (diagonal.amax(-1, keepdim=True) * info.eps).clamp_min(
-            math.sqrt(info.tiny)
-        )  # for columns without variance
+        largest = diagonal.amax(-1, keepdim=True)
+        floor = info.eps * torch.where(largest > 0, largest, 1)  # for columns without variance
         grown = diagonal.clamp_min(floor) * (1 + beta * 10**retry)
         a = a + torch.diag_embed(torch.where(sound[..., None], 0, grown - diagonal))
     finite = bool(torch.isfinite(a).all())

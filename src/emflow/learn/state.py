@@ -82,6 +82,7 @@ class Run:
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
+        self.fingerprint = self._fingerprint()
         if self.start is not None:
             self.record_iteration(change=0.0, seconds=0.0)
         self.new_model()
@@ -105,7 +106,7 @@ class Run:
     @property
     def best_iteration(self) -> int:
         """Outer iteration with the lowest error on hidden cells, 0 for the start; without such cells the last one."""
-        if not len(self.hidden):
+        if not (len(self.hidden) and self.history["iterations"]):
             return self.iteration
         best: dict[str, int] = min(self.history["iterations"], key=lambda record: record["validation_rmse"])
         return best["iteration"]
@@ -140,11 +141,10 @@ class Run:
 
     # --- checkpoints
 
-    def fingerprint(self) -> str:
-        """Identify the data and settings of this run."""
+    def _fingerprint(self) -> str:
+        """Identify the settings, the data and the initial imputation of this run."""
         digest = hashlib.sha256(json.dumps(asdict(self.settings), sort_keys=True).encode())
-        known = self.x_hat.masked_fill(self.patterns.missing, 0)
-        for tensor in (known, self.patterns.missing, self.hidden_values):
+        for tensor in (self.x_hat, self.patterns.missing, self.hidden_values):
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
@@ -165,7 +165,7 @@ class Run:
         tensors |= stages_to_tensors(self.stages)  # the start is computed again from the data
         header = {
             "kind": "checkpoint",
-            "fingerprint": self.fingerprint(),
+            "fingerprint": self.fingerprint,
             "seed": self.seed,
             "position": [self.iteration, self.epoch],
             "em": {"t": self.em.t, "counts": [recent.count for recent in self.em.recent]},
@@ -176,7 +176,7 @@ class Run:
 
     def restore(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
         """Take up the state of a checkpoint, which must come from the same data and settings."""
-        if header["fingerprint"] != self.fingerprint():
+        if header["fingerprint"] != self.fingerprint:
             raise FileError("the checkpoint was made from other data or parameters: name another folder or delete it")
         device = self.x_hat.device
         self.iteration, self.epoch = header["position"]
@@ -185,7 +185,6 @@ class Run:
         self.generator.set_state(tensors["generator"])
         self.x_hat[self.patterns.missing] = tensors["x_hat"].to(device)
         self.flow.load_state_dict({"weights": tensors["weights"], "orders": tensors["orders"]})
-        self.flow._views = None
         state = {k.removeprefix("optimiser."): v for k, v in tensors.items() if k.startswith("optimiser.")}
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": {0: state} if state else {}, "param_groups": groups})
@@ -215,7 +214,7 @@ def stages_from_tensors(tensors: dict[str, Tensor], shapes: list[dict[str, Any]]
     stages = []
     for n, shape in enumerate(shapes):
         part = {name: tensors[f"stage.{n}.{name}"] for name in ("weights", "orders", "mean", "cov")}
-        flow = RealNVP(**shape).to(part["weights"].dtype)
+        flow = RealNVP(**shape, generator=torch.Generator()).to(part["weights"].dtype)
         flow.load_state_dict({"weights": part["weights"], "orders": part["orders"]})
         stages.append(Stage(flow.to(device), Gaussian(part["mean"].to(device), part["cov"].to(device))))
     return stages

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from datetime import date
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,12 +23,9 @@ def read(estimator: Any, X: Any, *, reset: bool) -> Array:
     compared.
     """
     try:
-        array = validate_data(
-            estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=1
-        )
-    except ValueError as error:
-        name_text(X, error)
-        raise
+        array = _validate(estimator, X, reset)
+    except (TypeError, ValueError) as error:
+        array = _validate(estimator, _from_objects(X, error), reset)
     column = np.isinf(array).any(0)
     if column.any():
         j = int(column.argmax())
@@ -36,21 +35,40 @@ def read(estimator: Any, X: Any, *, reset: bool) -> Array:
     return array
 
 
-def name_text(X: Any, error: ValueError) -> None:
-    """Raise a DataError that names the first cell which is no number, if that is what went wrong."""
-    if "could not convert string to float" not in str(error):
-        return
-    names = list(getattr(X, "columns", []))
-    cells = np.asarray(X, dtype=object)
-    for j in range(cells.shape[1] if cells.ndim == 2 else 0):
-        for i, value in enumerate(cells[:, j]):
+def _validate(estimator: Any, X: Any, reset: bool) -> Array:
+    return np.asarray(validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False))
+
+
+def _from_objects(X: Any, error: Exception) -> Any:
+    """Return a table of objects as floats, or raise: an error that names the first cell which is no number, or `error`.
+
+    pd.NA and NaT, which NumPy does not take for numbers, are missing values.
+    """
+    names = getattr(X, "columns", None)
+    if names is None and not (isinstance(X, list) or getattr(X, "dtype", np.dtype(float)).kind in "OUSMm"):
+        raise error
+    cells = np.array(X, dtype=object)
+    if cells.shape == (0, 0):
+        raise DataError("the table has neither rows nor columns") from error
+    if cells.ndim != 2 or not cells.size:
+        raise error
+    floats = np.empty(cells.shape)
+    for i, j in np.ndindex(*cells.shape):
+        value = cells[i, j]
+        if value is None or type(value).__name__ in ("NAType", "NaTType"):
+            floats[i, j] = np.nan
+        elif isinstance(value, str | date | np.datetime64):
             try:
-                float(value)
+                floats[i, j] = float(value)  # type: ignore[arg-type]
             except (TypeError, ValueError):
-                if isinstance(value, str):
-                    name = repr(names[j]) if names else str(j)
-                    text = f"column {name} holds the text {value!r} in row {i}"
-                    raise DataError(f"{text}: emflow takes numbers; encode or drop the column") from error
+                name = str(j) if names is None else repr(names[j])
+                text = f"column {name} holds the text {str(value)!r} in row {i}"
+                raise DataError(f"{text}: emflow takes numbers; encode or drop the column") from error
+        elif isinstance(value, Real | np.bool_):
+            floats[i, j] = float(value)
+        else:
+            raise error
+    return floats if names is None else type(X)(floats, columns=names)
 
 
 def column_name(estimator: Any, j: int) -> str:
@@ -75,21 +93,29 @@ class Schema:
             names = ", ".join(column_name(estimator, int(j)) for j in np.flatnonzero(empty))
             raise DataError(f"no observed value in column {names}: drop it, there is nothing to learn from")
         X = X.astype(np.float64)
-        return cls(np.nanmin(X, 0).tolist(), np.nanmax(X, 0).tolist(), np.nanmedian(X, 0).tolist())
+        schema = cls(np.nanmin(X, 0).tolist(), np.nanmax(X, 0).tolist(), np.nanmedian(X, 0).tolist())
+        if not np.isfinite(schema.span).all():
+            name = column_name(estimator, int(np.isinf(schema.span).argmax()))
+            raise DataError(f"column {name} spans more than double precision can hold: rescale it")
+        return schema
 
     @property
     def span(self) -> Array:
         """High - low, and 1 for a constant column."""
-        span = np.subtract(self.high, self.low)
+        with np.errstate(over="ignore"):
+            span = np.subtract(self.high, self.low)
         return np.where(span > 0, span, 1.0)
 
     def scale(self, X: Array) -> Array:
         """Map the observed range of each column to [0, 1], in double precision; NaN stays."""
-        return np.asarray((X.astype(np.float64) - self.low) / self.span)
+        with np.errstate(over="ignore"):
+            return np.asarray((X.astype(np.float64) - self.low) / self.span)
 
     def unscale(self, x: Array) -> Array:
-        """Undo `scale`."""
-        return np.asarray(x * self.span + self.low)
+        """Undo `scale`; a constant column is its constant, whatever x."""
+        with np.errstate(over="ignore"):
+            return np.asarray(x * np.subtract(self.high, self.low) + self.low)
 
-    def to_json(self) -> dict[str, list[float]]:
-        return asdict(self)
+    def clip(self, X: Array) -> Array:
+        """Keep X within the observed ranges; scaling back and forth may leave them by a rounding error."""
+        return np.asarray(np.clip(X, self.low, self.high))

@@ -1,0 +1,59 @@
+"""Imports point down: the rooms know nothing of the front door, nor of each other where they need not."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import emflow
+
+ROOT = Path(emflow.__file__).parent
+KNOWN = {"flow": {"flow"}, "latent": {"latent"}, "table": {"errors", "table"}, "errors": set(), "files": {"errors"}}
+KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn"}
+IMPORTERS = {"table": {"table", "staged", "imputer", "gaussian_imputer"}, "cli": {"__main__"}}
+
+
+def imported(path):
+    """Names of all modules that a file imports, at its top or within functions."""
+    package = ("emflow", *path.relative_to(ROOT).parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) + 1 - node.level] if node.level else ()
+            module = ".".join((*start, *filter(None, [node.module])))
+            yield from ((f"{module}.{alias.name}" for alias in node.names) if module == "emflow" else [module])
+
+
+def edges():
+    """Pairs (room, room it imports); a room is a folder or file of the package."""
+    for path in ROOT.rglob("*.py"):
+        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        for module in imported(path):
+            if module.split(".")[0] == "emflow":
+                yield room, module.removeprefix("emflow.").split(".")[0]
+
+
+@pytest.mark.parametrize("room", KNOWN)
+def test_a_room_imports_only_what_it_may_know(room):
+    assert {target for source, target in edges() if source == room} <= KNOWN[room]
+
+
+@pytest.mark.parametrize("room", IMPORTERS)
+def test_a_room_is_imported_only_by_those_who_may(room):
+    assert {source for source, target in edges() if target == room} <= IMPORTERS[room]
+
+
+def test_the_walk_sees_the_imports_we_know_of():
+    assert {("imputer", "learn"), ("learn", "latent"), ("staged", "table"), ("learn", "files")} <= set(edges())
+
+
+def test_importing_emflow_imports_nothing_heavy():
+    """Scikit-learn imports pandas, which imports pyarrow, where they are installed: here they are made to be absent."""
+    code = (
+        "import sys; sys.modules.update(pandas=None, pyarrow=None)\n"
+        "import emflow; sys.exit('matplotlib was imported' if 'matplotlib' in sys.modules else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""
