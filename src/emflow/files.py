@@ -22,7 +22,7 @@ def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such folder: {path.parent}")
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.tmp")  # what a killed process left there is overwritten
     text = json.dumps({"format": FORMAT, **header}, allow_nan=False)
     try:
         save_file({k: t.detach().cpu().clone().contiguous() for k, t in tensors.items()}, temporary, {KEY: text})

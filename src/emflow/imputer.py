@@ -21,7 +21,7 @@ from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
 from emflow.staged import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, StagedImputer, integer, optional, real
 from emflow.table.fill import fill_draw, hide
-from emflow.table.schema import Array, Schema
+from emflow.table.schema import Array, Schema, from_objects
 
 STEPS = 200  # of a training phase, where the number of epochs is left open
 
@@ -275,7 +275,10 @@ class EMFlowImputer(StagedImputer):
         return Settings(**values)
 
     def _read_initial(self, initial: Any, X: Array) -> Array:
-        initial = np.asarray(initial, dtype=np.float64)
+        try:
+            initial = np.asarray(initial, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            initial = np.asarray(from_objects(initial, error))
         if initial.shape != X.shape:
             raise DataError(f"initial has shape {initial.shape}, X has {X.shape}: they must be alike")
         bad = ~np.isfinite(initial) & np.isnan(X)
@@ -292,6 +295,8 @@ class EMFlowImputer(StagedImputer):
         if self.checkpoint is None:
             return None
         path = self._checkpoint_file()
+        if path.parent.exists() and not path.parent.is_dir():
+            raise FileError(f"checkpoint {path.parent} is a file: name a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             return None

@@ -114,6 +114,7 @@ USABLE = {
     "float16": lambda x: x.astype(np.float16),
     "list with None": lambda x: np.where(np.isnan(x), None, x).tolist(),
     "object with None": lambda x: np.where(np.isnan(x), None, x),
+    "masked array": lambda x: np.ma.masked_invalid(x),
     "object with pd.NA": lambda x: np.where(np.isnan(x), pd.NA, x.astype(object)),
     "object with NaT": lambda x: np.where(np.isnan(x), pd.NaT, x.astype(object)),
     "object frame with pd.NA": lambda x: frame(np.where(np.isnan(x), pd.NA, x.astype(object))),
@@ -123,6 +124,8 @@ USABLE = {
 
 
 def as_floats(table):
+    if isinstance(table, np.ma.MaskedArray):
+        return table.filled(np.nan)
     cells = np.array(table.to_numpy() if hasattr(table, "to_numpy") else table, dtype=object)
     return np.where(pd.isna(cells), np.nan, cells).astype(float)
 

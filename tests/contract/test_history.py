@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal
 
@@ -226,3 +227,12 @@ def test_samples_stay_within_range_if_clipped(make, seed):
     clipped, free = (make(clip=clip).fit(x).sample(1000) for clip in (True, False))
     assert ((x.min(0) <= clipped) & (clipped <= x.max(0))).all()
     assert ((free < x.min(0)) | (free > x.max(0))).any()
+
+
+@pytest.mark.parametrize("value", ["red", pd.NaT, np.inf])
+def test_an_initial_imputation_without_a_number_is_refused_by_cell(make_emflow, complete, x, value):
+    x[3, 1] = np.nan
+    initial = complete.astype(object)
+    initial[3, 1] = value
+    with pytest.raises(DataError, match=r"row 3, column 1|column 1 .*row 3"):
+        make_emflow().fit(x, initial=initial)

@@ -276,3 +276,10 @@ def test_a_model_is_not_a_checkpoint(x, tmp_path):
 def test_a_checkpoint_is_not_a_model(finished):
     with pytest.raises(FileError, match="checkpoint"):
         EMFlowImputer.load(finished[1])
+
+
+def test_a_file_is_not_a_folder(x, tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(FileError, match="notes is a file"):
+        EMFlowImputer(checkpoint=tmp_path / "notes").fit(x)
+    assert (tmp_path / "notes").read_text() == "mine"

@@ -40,14 +40,16 @@ class Layout:
 
 
 class Patterns:
-    """The distinct rows of `missing` (n, p), each with its coordinates sorted: missing ones first."""
+    """The distinct rows of `missing` (n, p), most missing values first, each with its coordinates sorted alike."""
 
     def __init__(self, missing: Tensor) -> None:
         self.missing = missing
         if missing.shape[1] >= WIDE:
             return
-        self.which, table = _distinct(missing)
-        self.n_missing = table.sum(1)
+        which, table = _distinct(missing)
+        self.n_missing, by_size = table.sum(1).sort(descending=True, stable=True)
+        self.which = by_size.argsort()[which]  # the pattern of each row
+        table = table[by_size]
         order = table.to(torch.uint8).sort(dim=1, descending=True, stable=True).indices
         self.order = order.to(torch.int16)  # narrow, since there may be as many patterns as rows
 
@@ -57,12 +59,10 @@ class Patterns:
         p = missing.shape[1]
         if p >= WIDE:
             return Layout(missing, [], [], 0)
-        # patterns of these rows by falling number of missing values, and the rows in the order of their patterns
+        # the patterns of these rows, still by falling size, and the rows in the order of their patterns
         used, which, count = torch.unique(self.which.index_select(0, rows), return_inverse=True, return_counts=True)
-        size, by_size = self.n_missing.index_select(0, used).sort(descending=True, stable=True)
-        used, count = used.index_select(0, by_size), count.index_select(0, by_size)
-        which, row = by_size.argsort().index_select(0, which).sort(stable=True)
-        order = self.order.index_select(0, used).long()
+        size, order = self.n_missing.index_select(0, used), self.order.index_select(0, used).long()
+        which, row = which.sort(stable=True)
 
         by_observed: list[Group] = []
         n_rows = 0
@@ -116,9 +116,9 @@ def _cuts(sizes: Tensor) -> Iterator[tuple[int, int, int]]:
     enough by then, or where it holds as many entries as may be factorised at once.
     """
     starts, position, largest = [0], 0, 0
-    for size, count in zip(*(u.tolist() for u in torch.unique_consecutive(sizes, return_counts=True)), strict=True):
-        if size == 0:
-            break
+    for size, count in reversed(list(enumerate(torch.bincount(sizes).tolist()))):
+        if not (size and count):
+            continue
         largest = largest or size
         if 4 * size <= 3 * largest and (position - starts[-1]) * largest**2 >= SMALL_GROUP:
             largest = size

@@ -22,10 +22,12 @@ def read(estimator: Any, X: Any, *, reset: bool) -> Array:
     `reset` is True in `fit`, where number and names of the columns are learnt, and False afterwards, where they are
     compared.
     """
+    if isinstance(X, np.ma.MaskedArray):  # a masked cell is a missing one
+        X = X.astype(np.float64).filled(np.nan)
     try:
         array = _validate(estimator, X, reset)
     except (TypeError, ValueError) as error:
-        array = _validate(estimator, _from_objects(X, error), reset)
+        array = _validate(estimator, from_objects(X, error), reset)
     column = np.isinf(array).any(0)
     if column.any():
         j = int(column.argmax())
@@ -39,7 +41,7 @@ def _validate(estimator: Any, X: Any, reset: bool) -> Array:
     return np.asarray(validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False))
 
 
-def _from_objects(X: Any, error: Exception) -> Any:
+def from_objects(X: Any, error: Exception) -> Any:
     """Return a table of objects as floats, or raise: an error that names the first cell which is no number, or `error`.
 
     pd.NA and NaT, which NumPy does not take for numbers, are missing values.

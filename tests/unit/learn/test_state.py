@@ -9,6 +9,7 @@ from emflow.learn.state import stages_from_tensors, stages_to_tensors
 from emflow.learn.train import reimputation_phase, train, training_epoch
 
 X, MISSING = naive.random(60, 4).sigmoid(), naive.random_missing(60, 4, 0.3)
+X[0] = 0  # as what is missing looks when it is masked
 START = Stage(RealNVP(4, n_couplings=0).double(), naive.random_gaussian(4))
 
 
@@ -103,9 +104,10 @@ def test_resumed_run_goes_on_as_the_other_would_have(new_run, epochs, tmp_path):
     assert torch.equal(run.x_hat, resumed.x_hat)
 
 
+FLIPPED = torch.cat([~MISSING[:1], MISSING[1:]])
 OTHERS = {
     "value": (X + 1e-9, MISSING, {}),
-    "missing cells": (X, ~MISSING, {}),
+    "missing cells": (X, FLIPPED, {}),
     "setting": (X, MISSING, {"learning_rate": 0.5}),
 }
 
