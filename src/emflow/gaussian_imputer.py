@@ -65,7 +65,7 @@ class GaussianImputer(StagedImputer):
         *,
         n_iterations: int = 100,
         tol: float = 3e-4,
-        covariance_inflation: float = 1e-4,
+        covariance_inflation: float = 1e-3,
         clip: bool = True,
         device: str = "cpu",
         random_state: Any = None,

@@ -149,7 +149,7 @@ class EMFlowImputer(StagedImputer):
         reconstruction_weight: float = 1e4,
         step_scale: float = 0.99,
         step_exponent: float = 0.8,
-        covariance_inflation: float | tuple[float, ...] = 1e-3,
+        covariance_inflation: float | tuple[float, ...] = 1e-2,
         super_batch_size: int = 3000,
         n_couplings: int = 6,
         hidden_width: int | None = None,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 
@@ -30,7 +30,6 @@ def tables(draw):
 @given(X=tables())
 def test_any_table(imputer, X):
     low, high = np.nanmin(X, 0), np.nanmax(X, 0)
-    assume(isinstance(imputer, GaussianImputer) or (low < high).any())  # rows all alike teach a flow nothing
     before, missing = X.copy(), np.isnan(X)
     filled = imputer.fit_transform(X)
     assert np.array_equal(X, before, equal_nan=True)

@@ -45,9 +45,13 @@ class Statistics:
 
     def maximiser(self) -> Gaussian:
         """Return the M-step of these rows alone: equation 22, the maps g_mu and g_Sigma of equation 5."""
-        mean = self.total / self.count
-        cov = self.outer / self.count - torch.outer(mean, mean)
-        return Gaussian(mean, 0.5 * (cov + cov.mT))
+        mean, second = self.total / self.count, self.outer / self.count
+        cov = second - torch.outer(mean, mean)
+        cov = 0.5 * (cov + cov.mT)
+        # a variance below the rounding error of this difference, as of equal rows, is that error and no more
+        floor = 4 * torch.finfo(cov.dtype).eps * second.diagonal()
+        cov.diagonal().copy_(torch.maximum(cov.diagonal(), floor))
+        return Gaussian(mean, cov)
 
 
 class OnlineEM:

@@ -23,7 +23,7 @@ def fit_gaussian(
     generator: torch.Generator,
     n_iterations: int = 100,
     tol: float = 3e-4,
-    beta: float = 1e-4,
+    beta: float = 1e-3,
     verbose: bool = False,
 ) -> tuple[Gaussian, list[dict[str, Any]]]:
     """Return the Gaussian that EM finds for the rows x (n, p), whose missing cells hold anything finite, and a history.

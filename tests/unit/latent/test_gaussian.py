@@ -7,6 +7,7 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from emflow.latent.gaussian import Gaussian, NotPositiveDefiniteError, inflate, stable_cholesky
+from emflow.latent.online_em import Statistics
 
 SOUND = naive.random_gaussian(4).cov
 ONES, PRESENT = torch.ones(4, 4).double(), torch.tensor([1.0, 1, 0, 1])
@@ -37,6 +38,13 @@ def test_unsound_matrix_gets_a_larger_diagonal(a):
     assert torch.equal(factor, factor.tril())
     assert (factor.diagonal() > 0).all()
     assert_close(factor @ factor.mT, a, rtol=1e-5, atol=1e-14 * (a.max().item() or 1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_covariance_of_equal_rows_can_be_factorised(seed):
+    z = torch.randn(1, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).repeat(250, 1)
+    factor, _ = stable_cholesky(Statistics.of(z).maximiser().cov)
+    assert torch.isfinite(factor).all()
 
 
 def test_single_precision_has_its_own_thresholds():
