@@ -12,7 +12,7 @@ from benchmarks.timing import alternate, line
 from emflow import EMFlowImputer
 from emflow.latent.patterns import Patterns
 from emflow.learn.state import Run
-from emflow.learn.train import training_step
+from emflow.learn.train import few_threads, training_step
 
 BATCH, BATCHES, ROUNDS = 256, 8, 60
 
@@ -28,13 +28,17 @@ def measure(p: int) -> tuple[float, float]:
     plain = PlainStep(p)
     numbers = torch.arange(len(x)).split(BATCH)
     batches, plain_batches = cycle(numbers), cycle([(x[rows], missing[rows]) for rows in numbers])
-    return alternate(
-        lambda: training_step(state, next(batches)), lambda: plain(*next(plain_batches)), ROUNDS, warm_up=5
-    )
+    with few_threads(BATCH * p):
+        return alternate(
+            lambda: training_step(state, next(batches)), lambda: plain(*next(plain_batches)), ROUNDS, warm_up=5
+        )
 
 
 def run() -> dict[str, Any]:
-    """Compare at p = 16 and p = 60, 20 % missing, flow in single precision, torch's own number of threads."""
+    """Compare at p = 16 and p = 60, 20 % missing, flow in single precision.
+
+    Both steps run on the number of threads that training takes at this size.
+    """
     lines = []
     for p in (16, 60):
         ours, plain = measure(p)

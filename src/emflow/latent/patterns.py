@@ -15,6 +15,7 @@ from torch import Tensor
 
 WIDE = 1000  # from this many columns on, conjugate gradients take the place of factorisations
 SMALL_GROUP = 2**14  # blocks with fewer entries than this in all are not worth a dozen operations of their own
+SMALL_BATCH = 2**15  # a batch with fewer entries is one group, its rows as they come
 LARGE_GROUP = 2**21  # blocks with more entries are not factorised at once: 16 MiB in double precision
 
 
@@ -59,14 +60,19 @@ class Patterns:
         p = missing.shape[1]
         if p >= WIDE:
             return Layout(missing, [], [], 0)
+        pattern = self.which.index_select(0, rows)
+        first = int(pattern.min())  # the pattern with most missing values
+        k = int(self.n_missing[first])
+        if 2 * k <= p and 0 < len(rows) * k**2 <= SMALL_BATCH:
+            return Layout(missing, [self._one_group(pattern, k)], [], 0)
         # the patterns of these rows, still by falling size, and the rows in the order of their patterns
-        used, which, count = torch.unique(self.which.index_select(0, rows), return_inverse=True, return_counts=True)
+        used, which, count = torch.unique(pattern, return_inverse=True, return_counts=True)
         size, order = self.n_missing.index_select(0, used), self.order.index_select(0, used).long()
         which, row = which.sort(stable=True)
 
         by_observed: list[Group] = []
         n_rows = 0
-        if 2 * int(size[0]) > p:  # patterns with more missing than observed coordinates go by the observed ones
+        if 2 * k > p:  # patterns with more missing than observed coordinates go by the observed ones
             n_patterns = int((2 * size > p).sum())
             n_rows = int(count[:n_patterns].sum())
             by_observed = _groups(
@@ -76,6 +82,14 @@ class Patterns:
             size, order, count = size[n_patterns:], order[n_patterns:], count[n_patterns:]
             which, row = which[n_rows:] - n_patterns, row[n_rows:]
         return Layout(missing, _groups(size, order, count, which, row), by_observed, n_rows)
+
+    def _one_group(self, pattern: Tensor, k: int) -> Group:
+        """Take each row's block as its own: looking for repeated ones would cost more than it saves."""
+        index = self.order.index_select(0, pattern)[:, :k].long()
+        size = self.n_missing.index_select(0, pattern)
+        row = torch.arange(len(pattern), device=pattern.device)
+        padding = torch.arange(k, device=size.device) >= size[:, None]
+        return Group(index, padding, torch.ones_like(size), None, row[:, None] * self.order.shape[1] + index)
 
 
 def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:

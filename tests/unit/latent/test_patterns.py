@@ -15,12 +15,13 @@ MISSING = {
     "many columns": naive.random_missing(30, 150, 0.5),
     "both sides": torch.cat([naive.random_missing(20, 9, 0.1), naive.random_missing(20, 9, 0.9)]),
 }
-GROUP_SIZES = {"as they are": (2**14, 2**23), "small groups": (1, 2**23), "tiny groups": (1, 1), "cut": (2**14, 200)}
+GROUP_SIZES = {"small groups": (1, 2**23), "tiny groups": (1, 1), "cut": (2**14, 200), "uncut": (2**14, 2**23)}
 
 
 @pytest.fixture(params=GROUP_SIZES)
 def limits(request, monkeypatch):
     small, large = GROUP_SIZES[request.param]
+    monkeypatch.setattr(patterns, "SMALL_BATCH", 0)
     monkeypatch.setattr(patterns, "SMALL_GROUP", small)
     monkeypatch.setattr(patterns, "LARGE_GROUP", large)
     return small, large
@@ -81,11 +82,19 @@ def test_groups_keep_to_their_limits(missing, limits):
             assert (4 * (~group.padding).sum(1) > 3 * k).all()
 
 
-def test_a_pattern_has_one_block_however_many_rows():
+def test_a_pattern_has_one_block_however_many_rows(monkeypatch):
+    monkeypatch.setattr(patterns, "SMALL_BATCH", 0)
     missing = MISSING["few patterns"]
     layout = Patterns(missing).layout(torch.arange(len(missing)))
     distinct = missing.unique(dim=0).sum(1)
     assert sum(len(group.index) for group in layout.by_missing + layout.by_observed) == int((distinct % 7 != 0).sum())
+
+
+def test_a_small_batch_is_one_group_of_its_rows_as_they_come():
+    missing = naive.random_missing(40, 9, 0.1)
+    (group,) = Patterns(missing).layout(torch.arange(40)).by_missing
+    assert len(group.index) == 40
+    assert blocks([group], 9) == {i: coordinates(row) for i, row in enumerate(missing)}
 
 
 def test_wide_tables_have_no_blocks(monkeypatch):
