@@ -26,7 +26,7 @@ def problem(n: int, p: int, rate: float) -> tuple[Gaussian, torch.Tensor, torch.
 
 
 def ours(gaussian: Gaussian, z: torch.Tensor, patterns: Patterns) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return z_hat and the sum of E[zz'], nothing factorised yet; the patterns are found once per table, as in training."""
+    """Return z_hat and the sum of E[zz'], nothing factorised yet; patterns are found once per table, as in training."""
     fresh = Gaussian(gaussian.mean, gaussian.cov)
     conditional = Conditional(fresh, patterns.layout(torch.arange(len(z))))
     z_hat = conditional.mean(z)

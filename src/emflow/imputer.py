@@ -23,7 +23,7 @@ from emflow.staged import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, StagedImputer, in
 from emflow.table.fill import fill_draw, hide
 from emflow.table.schema import Array, Schema, from_objects
 
-STEPS = 200  # of a training phase, where the number of epochs is left open
+STEPS = 150  # of a training phase, where the number of epochs is left open
 
 
 class EMFlowImputer(StagedImputer):
@@ -39,7 +39,7 @@ class EMFlowImputer(StagedImputer):
     n_iterations : int
         Maximum number of outer iterations.
     n_epochs : int or None
-        Passes over the rows in each training phase; None makes them about 200 steps, and one pass at the least.
+        Passes over the rows in each training phase; None makes them about 150 steps, and one pass at the least.
     batch_size : int
         Rows per step; batches are made nearly equal.
     learning_rate : float
@@ -142,10 +142,10 @@ class EMFlowImputer(StagedImputer):
     def __init__(
         self,
         *,
-        n_iterations: int = 5,
+        n_iterations: int = 4,
         n_epochs: int | None = None,
         batch_size: int = 256,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 2e-3,
         reconstruction_weight: float = 1e4,
         step_scale: float = 0.99,
         step_exponent: float = 0.8,
