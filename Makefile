@@ -4,18 +4,16 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types check bench clean
+.PHONY: demo test lint check bench clean
 
 demo: $(READY)
 	$(BIN)/emflow demo
 
-test: lint types check
+test: lint check
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-
-types: $(READY)
 	$(BIN)/mypy
 
 check: $(READY)

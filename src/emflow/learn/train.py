@@ -19,7 +19,7 @@ from emflow.learn.objective import composite_loss, negative_log_likelihood
 from emflow.learn.reimpute import reimpute
 from emflow.learn.state import Run
 
-SMALL_BATCH = 2**13  # cells
+ONE_THREAD = 2**13  # cells of a batch below which a second thread does not pay
 
 
 def train(
@@ -55,17 +55,15 @@ def train(
                 return
             reimputation_phase(run, started)
             after_epoch()
-            record = run.history["iterations"][-1]
-            bar.set_postfix(
-                iteration=run.iteration, **{k: record[k] for k in ("validation_rmse",) if record[k] is not None}
-            )
+            error = run.history["iterations"][-1]["validation_rmse"]
+            bar.set_postfix(iteration=run.iteration, best=run.best_iteration, validation_rmse=error)
 
 
 @contextmanager
 def few_threads(cells: int) -> Iterator[None]:
     """Use one thread while batches are so small that threads would wait for each other more than they work."""
     before = torch.get_num_threads()
-    if cells < SMALL_BATCH:
+    if cells < ONE_THREAD:
         torch.set_num_threads(1)
     try:
         yield
