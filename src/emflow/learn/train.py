@@ -55,8 +55,8 @@ def train(
                 return
             reimputation_phase(run, started)
             after_epoch()
-            error = run.history["iterations"][-1]["validation_rmse"]
-            bar.set_postfix(iteration=run.iteration, best=run.best_iteration, validation_rmse=error)
+            rmse = run.history["iterations"][-1]["validation_rmse"]
+            bar.set_postfix(iteration=run.iteration, best=run.best_iteration, validation_rmse=rmse)
 
 
 @contextmanager
