@@ -53,9 +53,9 @@ class Coupling(nn.Module):
         s, t = self.amounts(x)
         return x * torch.exp(s) + t, s.sum(1)
 
-    def decode(self, z: Tensor) -> Tensor:
+    def decode(self, z: Tensor) -> tuple[Tensor, Tensor]:
         s, t = self.amounts(z)
-        return (z - t) * torch.exp(-s)
+        return (z - t) * torch.exp(-s), -s.sum(1)
 
 
 class PlainStep:
@@ -77,15 +77,12 @@ class PlainStep:
             log_det = log_det + part
         return x, log_det
 
-    def decode(self, z: Tensor) -> Tensor:
+    def decode(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        log_det = torch.zeros(len(z))
         for coupling in reversed(self.couplings):
-            z = coupling.decode(z)
-        return z
-
-    def log_density(self, x: Tensor) -> Tensor:
-        """Equation 3, as it stands: also for x_rec, whose latent a cleverer step would remember."""
-        z, log_det = self.encode(x)
-        return MultivariateNormal(self.mean, self.cov).log_prob(z) + log_det
+            z, part = coupling.decode(z)
+            log_det = log_det + part
+        return z, log_det
 
     def descend(self, loss: Tensor) -> float:
         self.optimiser.zero_grad()
@@ -94,7 +91,8 @@ class PlainStep:
         return loss.item()
 
     def __call__(self, x: Tensor, missing: Tensor) -> None:
-        self.descend(-self.log_density(x).mean())
+        z, log_det = self.encode(x)
+        self.descend(-(MultivariateNormal(self.mean, self.cov).log_prob(z) + log_det).mean())
 
         z, _ = self.encode(x)
         z_hat, _ = conditional(self.mean, self.cov, z, missing)
@@ -108,6 +106,7 @@ class PlainStep:
             self.mean = rho * local_mean + (1 - rho) * self.mean
             self.cov = rho * local_cov + (1 - rho) * self.cov
 
-        x_rec = self.decode(z_hat)
+        x_rec, log_det = self.decode(z_hat)
+        density = MultivariateNormal(self.mean, self.cov).log_prob(z_hat) - log_det
         reconstruction = (((x_rec - x) * ~missing) ** 2).sum(1)
-        self.descend(-(self.log_density(x_rec) - 1e6 * reconstruction).mean())
+        self.descend(-(density - 1e6 * reconstruction).mean())
