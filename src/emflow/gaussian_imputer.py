@@ -11,7 +11,7 @@ from emflow.latent.patterns import Patterns
 from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage
 from emflow.staged import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, StagedImputer, integer
-from emflow.table.schema import Schema
+from emflow.table.schema import Schema, read
 
 
 class GaussianImputer(StagedImputer):
@@ -82,7 +82,7 @@ class GaussianImputer(StagedImputer):
     def fit(self, X: Any, y: Any = None) -> GaussianImputer:
         """Learn mean and covariance from the rows of X (n, p), NaN where missing; `y` is not used."""
         self._check_parameters()
-        X = self._read(X, reset=True)
+        X = read(self, X, reset=True)
         self.schema_ = Schema.learn(self, X)
         x, missing = self._tensors(X)
         generator = torch.Generator().manual_seed(self._seed())

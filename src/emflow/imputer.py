@@ -21,7 +21,7 @@ from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
 from emflow.staged import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, StagedImputer, integer, optional, real
 from emflow.table.fill import fill_draw, hide
-from emflow.table.schema import Array, Schema, from_objects
+from emflow.table.schema import Array, Schema, from_objects, read
 
 STEPS = 150  # of a training phase, where the number of epochs is left open
 
@@ -228,7 +228,7 @@ class EMFlowImputer(StagedImputer):
             missing cells count.
         """
         self._check_parameters()
-        X = self._read(X, reset=True)
+        X = read(self, X, reset=True)
         self.schema_ = Schema.learn(self, X)
         start = None if initial is None else self._read_initial(initial, X)
         saved = self._saved()

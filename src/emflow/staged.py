@@ -69,9 +69,6 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     # --- fitting
 
-    def _read(self, X: Any, *, reset: bool) -> Array:
-        return read(self, X, reset=reset)
-
     def _check_parameters(self) -> None:
         """Check every hyperparameter against `limits`: name -> (what it must be, test)."""
         for name, (text, test) in self.limits.items():
@@ -120,7 +117,7 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             In the floating-point type of X.
         """
         check_is_fitted(self)
-        X = self._read(X, reset=False)
+        X = read(self, X, reset=False)
         missing = np.isnan(X)
         if not missing.any():
             return X.copy()
@@ -154,7 +151,7 @@ class StagedImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         product of the column ranges. Minus infinity for a row so far away that its density is no number.
         """
         check_is_fitted(self)
-        x_hat = self._complete(self._read(X, reset=False))
+        x_hat = self._complete(read(self, X, reset=False))
         flow, gaussian = self.stages_[-1].double()
         z, log_det = flow.encode(x_hat)
         density = (gaussian.log_prob(z) + log_det).cpu().numpy() - np.log(self.schema_.span).sum()

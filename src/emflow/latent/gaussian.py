@@ -105,9 +105,6 @@ class Gaussian:
         """Return the robust estimate of equation 31."""
         return Gaussian(self.mean, inflate(self.cov, beta)) if beta else self
 
-    def to(self, device: torch.device) -> Gaussian:
-        return Gaussian(self.mean.to(device), self.cov.to(device))
-
 
 class _LogProb(torch.autograd.Function):
     """log N(z; mean, cov); its gradient -inv(cov) (z - mean) is at hand once the value is."""
