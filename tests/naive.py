@@ -80,7 +80,7 @@ def couplings(flow, weights):
     `weights` is its flat parameter, or another tensor of that length; [0] of a layer is of the scale, [1] of the shift.
     """
     result = []
-    for n, layers in enumerate(flow._cut(weights).layers):
+    for n, layers in enumerate(flow._cut(weights)):
         halves = flow.orders[n // 2].tensor_split([flow.orders.shape[1] // 2])
         result.append((halves[n % 2], halves[1 - n % 2], [(layer.weight, layer.bias) for layer in layers]))
     return result
@@ -89,7 +89,7 @@ def couplings(flow, weights):
 def network(layers, x):
     """Return the output of a linear network with LeakyReLU between its layers."""
     for n, (weight, bias) in enumerate(layers):
-        x = (leaky_relu(x, 0.01) if n else x) @ weight + bias
+        x = (leaky_relu(x, 0.01) if n else x) @ weight.mT + bias.mT
     return x
 
 

@@ -14,20 +14,12 @@ from torch.autograd.function import once_differentiable
 from emflow.flow.coupling import Layer, Trace, couple, couple_backward
 
 
-class _Parts(NamedTuple):
-    """A flat tensor of all weights, or of their gradient, cut into views."""
-
-    layers: list[list[Layer]]  # by coupling
-    hidden_weights: Tensor  # (layers between hidden units, couplings, 2, width, width)
-    hidden_biases: Tensor  # (hidden layers, couplings, 2, 1, width)
-
-
 class _Views(NamedTuple):
     """The parameter in parts, a buffer for its gradient, and the shuffles between pairs."""
 
-    weights: _Parts
+    layers: list[list[Layer]]  # by coupling
     gradient: Tensor
-    grads: _Parts
+    grad_layers: list[list[Layer]]
     shuffles: list[Tensor]  # [k] leads from the order of pair k - 1 to that of pair k; the last one to that of x
     inverses: list[Tensor]
 
@@ -71,9 +63,11 @@ class RealNVP(nn.Module):
         self.register_buffer(
             "orders", torch.stack(orders) if orders else torch.zeros((0, n_features), dtype=torch.long)
         )
-        self.weights = nn.Parameter(torch.zeros(sum(map(math.prod, self._shapes()))))
-        for layer in (layer for layers in self._cut(self.weights.detach()).layers for layer in layers):
-            bound = 1 / math.sqrt(max(layer.weight.shape[1], 1))
+        self.weights = nn.Parameter(
+            torch.zeros(sum(2 * b * (a + 1) for units in self._shapes() for a, b in pairwise(units)))
+        )
+        for layer in (layer for layers in self._cut(self.weights.detach()) for layer in layers):
+            bound = 1 / math.sqrt(max(layer.weight.shape[2], 1))
             layer.weight.uniform_(-bound, bound, generator=generator)
             layer.bias.uniform_(-bound, bound, generator=generator)
         self._views: tuple[Any, _Views] | None = None
@@ -109,25 +103,24 @@ class RealNVP(nn.Module):
             self._views = (key, _Views(self._cut(weights), gradient, self._cut(gradient), shuffles, inverses))
         return self._views[1]
 
-    def _shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of the parts: what is alike in all couplings first, then the ends of each coupling."""
-        width, depth, count = self.width, self.depth, self.n_couplings
+    def _shapes(self) -> list[list[int]]:
+        """Return by coupling the units of each layer of its networks: features kept, hidden ones, features changed."""
         halves = self.n_first, self.orders.shape[1] - self.n_first
-        shapes: list[tuple[int, ...]] = [(depth - 1, count, 2, width, width), (depth, count, 2, 1, width)]
-        for n in range(count):
-            kept, changed = halves[n % 2], halves[1 - n % 2]
-            shapes += [(2, kept, width), (2, width, changed), (2, 1, changed)]
-        return shapes
+        hidden = [self.width] * self.depth
+        return [[halves[n % 2], *hidden, halves[1 - n % 2]] for n in range(self.n_couplings)]
 
-    def _cut(self, flat: Tensor) -> _Parts:
-        shapes = self._shapes()
-        weights, biases, *ends = (p.view(s) for p, s in zip(flat.split([*map(math.prod, shapes)]), shapes, strict=True))
-        layers = []
-        for n in range(self.n_couplings):
-            first, last, last_bias = ends[3 * n : 3 * n + 3]
-            pairs = zip([first, *weights[:, n], last], [*biases[:, n], last_bias], strict=True)
-            layers.append([Layer(weight, bias, weight.mT) for weight, bias in pairs])
-        return _Parts(layers, weights, biases)
+    def _cut(self, flat: Tensor) -> list[list[Layer]]:
+        """Cut a flat tensor of all weights, or of their gradient, into layers by coupling."""
+        result, start = [], 0
+        for units in self._shapes():
+            result.append([])
+            for inputs, outputs in pairwise(units):
+                stop = start + 2 * outputs * inputs
+                end = stop + 2 * outputs
+                weight = flat[start:stop].view(2, outputs, inputs)
+                result[-1].append(Layer(weight, flat[stop:end].view(2, outputs, 1), weight.mT))
+                start = end
+        return result
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         self._views = None  # the shuffles follow from the orders
@@ -144,53 +137,39 @@ class _Pass(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weights: Tensor, flow: RealNVP, decode: bool) -> tuple[Tensor, Tensor]:
         views = flow.views()
         traces: list[Trace] = []
-        hidden = x.new_empty(flow.depth, flow.n_couplings, 2, len(x), flow.width)
-        units = _by_coupling(hidden)
         walk = _Walk(x, flow.n_first, views.inverses if decode else views.shuffles, flow.n_couplings, decode)
         for n in walk:
             kept, changed = walk.halves[n % 2], walk.halves[1 - n % 2]
-            walk.halves[1 - n % 2], trace = couple(kept, changed, views.weights.layers[n], units[n], decode)
+            walk.halves[1 - n % 2], trace = couple(kept, changed, views.layers[n], decode)
             traces.append(trace)
-        log_det = torch.cat([t.scale for t in traces], 1).sum(1) if traces else x.new_zeros(len(x))
-        ctx.flow, ctx.decode, ctx.traces, ctx.hidden, ctx.units = flow, decode, traces, hidden, units
+        log_det = torch.cat([t.scale for t in traces]).sum(0) if traces else x.new_zeros(len(x))
+        ctx.flow, ctx.decode, ctx.traces = flow, decode, traces
         return walk.result(), -log_det if decode else log_det
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, grad_log_det: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        flow, hidden, decode = ctx.flow, ctx.hidden, ctx.decode
-        weights, gradient, grads, shuffles, inverses = flow.views()
-        column = grad_log_det[:, None]
-        grad_hidden = torch.empty_like(hidden)
-        grad_units = _by_coupling(grad_hidden)
+    def backward(ctx: Any, grad: Tensor, grad_log_det: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
+        flow, decode = ctx.flow, ctx.decode
+        layers, gradient, grad_layers, shuffles, inverses = flow.views()
         walk = _Walk(grad, flow.n_first, shuffles if decode else inverses, flow.n_couplings, not decode)
         for n, trace in zip(walk, reversed(ctx.traces), strict=True):
-            layers, units = (weights.layers[n], grads.layers[n]), (ctx.units[n], grad_units[n])
-            grad_kept, walk.halves[1 - n % 2] = couple_backward(
-                trace, *layers, *units, walk.halves[1 - n % 2], column, decode
+            halves = walk.halves[n % 2], walk.halves[1 - n % 2]
+            walk.halves[n % 2], walk.halves[1 - n % 2] = couple_backward(
+                trace, layers[n], grad_layers[n], *halves, grad_log_det, decode
             )
-            walk.halves[n % 2] = walk.halves[n % 2] + grad_kept
-        # the hidden layers of all couplings have one shape: their weights' gradients are one product
-        before, after = hidden[:-1].flatten(0, 2), grad_hidden[1:].flatten(0, 2)
-        torch.bmm(before.mT, after, out=grads.hidden_weights.view(-1, flow.width, flow.width))
-        torch.sum(grad_hidden, 3, keepdim=True, out=grads.hidden_biases)
         # a copy: the engine may still hold what an earlier pass of the same step returned
-        return walk.result(), gradient.clone(), None, None
-
-
-def _by_coupling(hidden: Tensor) -> list[tuple[Tensor, ...]]:
-    """Return the hidden layers (2, n, width) of each coupling, as views."""
-    depth, count = hidden.shape[:2]
-    layers = hidden.flatten(0, 1).unbind()
-    return [layers[n : depth * count : count] for n in range(count)]
+        return walk.result() if ctx.needs_input_grad[0] else None, gradient.clone(), None, None
 
 
 class _Walk:
-    """Walk over the couplings, first to last or last to first, and shuffle the features between the pairs."""
+    """Walk over the couplings, first to last or last to first, and shuffle the features between the pairs.
+
+    On the walk features come first, (p, n); what goes in and what comes out has the rows first, as everywhere else.
+    """
 
     def __init__(self, x: Tensor, n_first: int, shuffles: list[Tensor], n_couplings: int, backwards: bool) -> None:
         self.n_first, self.shuffles, self.n_couplings, self.backwards = n_first, shuffles, n_couplings, backwards
-        self.halves = [x]
+        self.halves = [x.mT.contiguous()]
 
     def __iter__(self) -> Iterator[int]:
         last = self.n_couplings - 1
@@ -202,8 +181,9 @@ class _Walk:
             yield n
 
     def _shuffle(self, k: int) -> None:
-        joined = torch.cat(self.halves, 1).index_select(1, self.shuffles[k])
-        self.halves = [joined[:, : self.n_first], joined[:, self.n_first :]]
+        joined = torch.cat(self.halves).index_select(0, self.shuffles[k])
+        self.halves = [joined[: self.n_first], joined[self.n_first :]]
 
     def result(self) -> Tensor:
-        return torch.cat(self.halves, 1).index_select(1, self.shuffles[0 if self.backwards else -1])
+        shuffle = self.shuffles[0 if self.backwards else -1]
+        return torch.cat(self.halves).index_select(0, shuffle).mT.contiguous()

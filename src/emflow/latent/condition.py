@@ -102,24 +102,28 @@ class Conditional:
 
 
 class _Blocks:
-    """The inverses of the blocks matrix[b, b], zero in the padding."""
+    """The inverses of the blocks matrix[b, b], zero in the padding.
+
+    The padding of a block takes its entries from an identity that is appended to the matrix: see `Group.index`.
+    """
 
     def __init__(self, matrix: Tensor, groups: list[Group]) -> None:
-        self.matrix, self.groups, self.retries = matrix, groups, 0
+        self.matrix, self.groups, self.retries = torch.block_diag(matrix, torch.eye(len(matrix)).to(matrix)), groups, 0
         self.inverses = [self._invert(group) for group in groups]
 
     def _invert(self, group: Group) -> Tensor:
-        index, padding = group.index, group.padding
-        block = self.matrix[index[:, :, None], index[:, None, :]]
-        if padding is not None:  # becomes a block of the identity, and leaves the inverse again
-            block.masked_fill_(padding[:, :, None], 0).masked_fill_(padding[:, None, :], 0)
-            block.diagonal(dim1=1, dim2=2).add_(padding)
+        n, k = group.index.shape
+        block = self.matrix.flatten().index_select(0, self._places(group)).view(n, k, k)
         factor, retries = stable_cholesky(block)
         self.retries += retries
         inverse = torch.cholesky_inverse(factor)
-        if padding is not None:
-            inverse.diagonal(dim1=1, dim2=2).masked_fill_(padding, 0)
+        if group.padding is not None:  # a block of the identity until here
+            inverse.diagonal(dim1=1, dim2=2).masked_fill_(group.padding, 0)
         return inverse
+
+    def _places(self, group: Group) -> Tensor:
+        """Where the entries of the blocks lie in the flattened matrix."""
+        return (group.index[:, :, None] * len(self.matrix) + group.index[:, None, :]).flatten()
 
     def solve(self, v: Tensor) -> Tensor:
         """Apply the inverse of each row's block to that row of v (n, p); zero outside the block."""
@@ -131,13 +135,12 @@ class _Blocks:
 
     def total_inverse(self) -> Tensor:
         """Sum the inverses over all rows, each at its place in a (p, p) matrix of zeros."""
-        p = len(self.matrix)
-        total = torch.zeros(p * p, dtype=self.matrix.dtype, device=self.matrix.device)
+        total = torch.zeros_like(self.matrix)
         for group, inverse in zip(self.groups, self.inverses, strict=True):
             weighted = inverse if group.which is None else inverse * group.count[:, None, None]
-            cells = group.index[:, :, None] * p + group.index[:, None, :]
-            total.index_add_(0, cells.flatten(), weighted.flatten())
-        return total.view(p, p)
+            total.view(-1).index_add_(0, self._places(group), weighted.flatten())
+        p = len(total) // 2
+        return total[:p, :p]
 
 
 class _ConjugateGradients:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 MAX_RETRIES = 12
 
@@ -93,8 +91,14 @@ class Gaussian:
         return 0.5 * len(self.mean) * math.log(2 * math.pi) + self.cholesky.diagonal().log().sum()
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """Log-density (n,) of the rows of z (n, p), computed in the precision of the Gaussian, a constant here."""
-        return _LogProb.apply(z, self)  # type: ignore[no-any-return, no-untyped-call]
+        """Log-density (n,) of the rows of z (n, p), computed in the precision of the Gaussian."""
+        return self.log_prob_and_slope(z)[0].to(z.dtype)
+
+    def log_prob_and_slope(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-density (n,) and its gradient by z (n, p): -inv(cov) (z - mean)."""
+        centred = z.to(self.mean.dtype) - self.mean
+        slope = centred @ -self.precision
+        return 0.5 * torch.linalg.vecdot(slope, centred) - self.log_normaliser, slope
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw n rows (n, p)."""
@@ -104,22 +108,3 @@ class Gaussian:
     def inflated(self, beta: float) -> Gaussian:
         """Return the robust estimate of equation 31."""
         return Gaussian(self.mean, inflate(self.cov, beta)) if beta else self
-
-
-class _LogProb(torch.autograd.Function):
-    """log N(z; mean, cov); its gradient -inv(cov) (z - mean) is at hand once the value is."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, gaussian: Gaussian) -> Tensor:
-        centred = z.to(gaussian.mean.dtype) - gaussian.mean
-        slope = centred @ gaussian.precision
-        ctx.save_for_backward(slope)
-        ctx.dtype = z.dtype
-        log_prob: Tensor = torch.linalg.vecdot(slope, centred) * -0.5 - gaussian.log_normaliser
-        return log_prob.to(z.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (slope,) = ctx.saved_tensors
-        return (-grad[:, None] * slope).to(ctx.dtype), None

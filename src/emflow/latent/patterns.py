@@ -23,7 +23,7 @@ LARGE_GROUP = 2**21  # blocks with more entries are not factorised at once: 16 M
 class Group:
     """Blocks of about the same size k, padded to the largest of them."""
 
-    index: Tensor  # (blocks, k): the coordinates of the block, then others as padding; no two alike
+    index: Tensor  # (blocks, k): the coordinates of the block, then, as padding, others of p to 2 p - 1; no two alike
     padding: Tensor | None  # (blocks, k), True for the padding; None if there is none
     count: Tensor  # (blocks,): how many rows have this block
     which: Tensor | None  # (rows,): the block of each row; None if that is the row's own, in order
@@ -67,7 +67,7 @@ class Patterns:
             return Layout(missing, [self._one_group(pattern, k)], [], 0)
         # the patterns of these rows, still by falling size, and the rows in the order of their patterns
         used, which, count = torch.unique(pattern, return_inverse=True, return_counts=True)
-        size, order = self.n_missing.index_select(0, used), self.order.index_select(0, used).long()
+        size, order = self.n_missing.index_select(0, used), self.order.index_select(0, used).int()
         which, row = which.sort(stable=True)
 
         by_observed: list[Group] = []
@@ -85,11 +85,13 @@ class Patterns:
 
     def _one_group(self, pattern: Tensor, k: int) -> Group:
         """Take each row's block as its own: looking for repeated ones would cost more than it saves."""
-        index = self.order.index_select(0, pattern)[:, :k].long()
+        p = self.order.shape[1]
+        index = self.order.index_select(0, pattern)[:, :k].int()
         size = self.n_missing.index_select(0, pattern)
         row = torch.arange(len(pattern), device=pattern.device)
         padding = torch.arange(k, device=size.device) >= size[:, None]
-        return Group(index, padding, torch.ones_like(size), None, row[:, None] * self.order.shape[1] + index)
+        cells = row[:, None] * p + index
+        return Group(index.add_(padding, alpha=p), padding, torch.ones_like(size), None, cells)
 
 
 def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,6 +121,8 @@ def _groups(size: Tensor, order: Tensor, count: Tensor, which: Tensor, row: Tens
         repeated = last - first > stop - start
         block = which[first:last] - start if repeated else None
         cells = row[first:last, None] * n_features + (index if block is None else index.index_select(0, block))
+        if padding is not None:
+            index = index.add(padding, alpha=n_features)
         groups.append(Group(index, padding, count[start:stop], block, cells))
     return groups
 

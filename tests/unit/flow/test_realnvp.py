@@ -35,7 +35,7 @@ def test_weights_are_uniform_by_fan_in():
     flow = make(n_couplings=2, width=400)
     for _, _, layers in naive.couplings(flow, flow.weights.detach()):
         for weight, bias in layers:
-            bound = weight.shape[1] ** -0.5
+            bound = weight.shape[2] ** -0.5
             values = torch.cat([weight.flatten(), bias.flatten()])
             assert 0.99 * bound < values.abs().max() <= bound
             assert values.mean().abs() < 4 * bound / (3 * len(values)) ** 0.5
