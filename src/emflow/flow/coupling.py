@@ -1,9 +1,9 @@
 """One affine coupling of Real NVP (paper, equation 16) and its gradient, written out.
 
 A training step at the sizes of tables costs what its number of operations costs, not its arithmetic. So a coupling is
-two plain functions on tensors, called by one autograd function for the whole stack (`realnvp.py`): automatic
-differentiation would record some twenty nodes here, and twice that on the way back. Features come first and rows
-second, since a half of the features is then one piece of memory, and the products are the shapes that BLAS likes.
+two plain functions on tensors, called for the whole stack by `realnvp.Pass`: automatic differentiation would record
+some twenty nodes here, and twice that on the way back. Features come first and rows second, since a half of the
+features is then one piece of memory, and the products are of the shapes that BLAS likes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def couple_backward(
     grad_log_det: Tensor,
     decode: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients by `kept` and `changed`, given those by the results (a, n), (b, n), and log-determinant (n,).
+    """Return the gradients by `kept` and `changed`, given those by both (a, n), (b, n) and by the log-determinant (n,).
 
     The gradients by weights and biases are written into `grad_layers`, layer by layer, while what they are made from
     is still in the processor's cache.

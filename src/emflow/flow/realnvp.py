@@ -84,11 +84,11 @@ class RealNVP(nn.Module):
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return z = f^{-1}(x) (n, p) and log|det dz/dx| (n,), the determinant of equation 3."""
-        return _Pass.apply(x, self.weights, self, False)  # type: ignore[no-any-return, no-untyped-call]
+        return _Differentiable.apply(x, self.weights, self, False)  # type: ignore[no-any-return, no-untyped-call]
 
     def decode(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return x = f(z) (n, p) and log|det dx/dz| (n,)."""
-        return _Pass.apply(z, self.weights, self, True)  # type: ignore[no-any-return, no-untyped-call]
+        return _Differentiable.apply(z, self.weights, self, True)  # type: ignore[no-any-return, no-untyped-call]
 
     def views(self) -> _Views:
         """Return the parts of the parameter; they alias it, so they are made anew only when it has moved."""
@@ -111,7 +111,8 @@ class RealNVP(nn.Module):
 
     def _cut(self, flat: Tensor) -> list[list[Layer]]:
         """Cut a flat tensor of all weights, or of their gradient, into layers by coupling."""
-        result, start = [], 0
+        result: list[list[Layer]] = []
+        start = 0
         for units in self._shapes():
             result.append([])
             for inputs, outputs in pairwise(units):
@@ -130,35 +131,52 @@ class RealNVP(nn.Module):
         return {**super().__getstate__(), "_views": None}  # type: ignore[no-untyped-call]
 
 
-class _Pass(torch.autograd.Function):
-    """The whole stack in either direction as one node of the graph. The backward pass walks it the other way."""
+class Pass:
+    """The stack walked once, in either direction, with what its gradient needs.
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weights: Tensor, flow: RealNVP, decode: bool) -> tuple[Tensor, Tensor]:
-        views = flow.views()
-        traces: list[Trace] = []
-        walk = _Walk(x, flow.n_first, views.inverses if decode else views.shuffles, flow.n_couplings, decode)
+    Attributes
+    ----------
+    result : Tensor of shape (n, p)
+    log_det : Tensor of shape (n,)
+    """
+
+    def __init__(self, flow: RealNVP, x: Tensor, decode: bool = False) -> None:
+        self.flow, self.decode = flow, decode
+        self.traces: list[Trace] = []
+        layers, _, _, shuffles, inverses = flow.views()
+        walk = _Walk(x, flow.n_first, inverses if decode else shuffles, flow.n_couplings, decode)
         for n in walk:
             kept, changed = walk.halves[n % 2], walk.halves[1 - n % 2]
-            walk.halves[1 - n % 2], trace = couple(kept, changed, views.layers[n], decode)
-            traces.append(trace)
-        log_det = torch.cat([t.scale for t in traces]).sum(0) if traces else x.new_zeros(len(x))
-        ctx.flow, ctx.decode, ctx.traces = flow, decode, traces
-        return walk.result(), -log_det if decode else log_det
+            walk.halves[1 - n % 2], trace = couple(kept, changed, layers[n], decode)
+            self.traces.append(trace)
+        log_det = torch.cat([t.scale for t in self.traces]).sum(0) if self.traces else x.new_zeros(len(x))
+        self.result, self.log_det = walk.result(), -log_det if decode else log_det
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, grad_log_det: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
-        flow, decode = ctx.flow, ctx.decode
+    def pull_back(self, grad: Tensor, grad_log_det: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients by x and by the weights, given those by the result and by the log-determinant."""
+        flow, decode = self.flow, self.decode
         layers, gradient, grad_layers, shuffles, inverses = flow.views()
         walk = _Walk(grad, flow.n_first, shuffles if decode else inverses, flow.n_couplings, not decode)
-        for n, trace in zip(walk, reversed(ctx.traces), strict=True):
+        for n, trace in zip(walk, reversed(self.traces), strict=True):
             halves = walk.halves[n % 2], walk.halves[1 - n % 2]
             walk.halves[n % 2], walk.halves[1 - n % 2] = couple_backward(
                 trace, layers[n], grad_layers[n], *halves, grad_log_det, decode
             )
-        # a copy: the engine may still hold what an earlier pass of the same step returned
-        return walk.result() if ctx.needs_input_grad[0] else None, gradient.clone(), None, None
+        return walk.result(), gradient.clone()  # a copy: the next pass writes into the same buffer
+
+
+class _Differentiable(torch.autograd.Function):
+    """A pass as one node of the graph of automatic differentiation."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weights: Tensor, flow: RealNVP, decode: bool) -> tuple[Tensor, Tensor]:
+        ctx.taken = Pass(flow, x, decode)
+        return ctx.taken.result, ctx.taken.log_det
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, grad_log_det: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        return *ctx.taken.pull_back(grad, grad_log_det), None, None
 
 
 class _Walk:

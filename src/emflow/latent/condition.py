@@ -12,32 +12,14 @@ where E is inv(cov_oo) padded with zeros. Each row takes the cheaper of the two.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from emflow.latent.gaussian import Gaussian, stable_cholesky
 from emflow.latent.online_em import Statistics
 from emflow.latent.patterns import WIDE, Group, Layout
 
 CG_STEPS = 1000
-
-
-class _Mean(torch.autograd.Function):
-    """z -> z_hat, linear in z for a fixed Gaussian; the backward pass reuses the factors of the forward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, conditional: Conditional) -> Tensor:
-        ctx.conditional = conditional
-        return conditional._mean(z.to(conditional.gaussian.mean.dtype)).to(z.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        conditional = ctx.conditional
-        return conditional._adjoint(grad.to(conditional.gaussian.mean.dtype)).to(grad.dtype), None
 
 
 class Conditional:
@@ -74,7 +56,21 @@ class Conditional:
 
     def mean(self, z: Tensor) -> Tensor:
         """Return z_hat (n, p): z where observed, its conditional mean where missing. Equations 6 and 13."""
-        return _Mean.apply(z, self)  # type: ignore[no-any-return, no-untyped-call]
+        mean, missing = self.gaussian.mean, self.layout.missing
+        centred = (z.to(mean.dtype) - mean).masked_fill_(missing, 0)
+        filled = mean - self.by_missing.solve(centred @ self.gaussian.precision)
+        if self.by_observed is not None:
+            filled += self.by_observed.solve(centred) @ self.gaussian.cov
+        return torch.where(missing, filled.to(z.dtype), z)
+
+    def pull_back(self, grad: Tensor) -> Tensor:
+        """Return the gradient by z (n, p), given that by z_hat: the mean is linear, and its factors are at hand."""
+        grad_hat = grad.to(self.gaussian.mean.dtype)
+        grad_missing = grad_hat.masked_fill(~self.layout.missing, 0)
+        result = grad_hat - self.by_missing.solve(grad_missing) @ self.gaussian.precision
+        if self.by_observed is not None:
+            result += self.by_observed.solve(grad_missing @ self.gaussian.cov)
+        return result.masked_fill_(self.layout.missing, 0).to(grad.dtype)
 
     def statistics(self, z_hat: Tensor) -> Statistics:
         """Return count, sum of E[z] and sum of E[zz'] over the rows, given their conditional means (appendix B)."""
@@ -84,21 +80,6 @@ class Conditional:
             spread = self.gaussian.cov @ self.by_observed.total_inverse() @ self.gaussian.cov
             cov += self.layout.n_by_observed * self.gaussian.cov - spread
         return Statistics(len(z_hat), z_hat.sum(0), torch.addmm(cov, z_hat.mT, z_hat))
-
-    def _mean(self, z: Tensor) -> Tensor:
-        mean, missing = self.gaussian.mean, self.layout.missing
-        centred = (z - mean).masked_fill_(missing, 0)
-        filled = mean - self.by_missing.solve(centred @ self.gaussian.precision)
-        if self.by_observed is not None:
-            filled += self.by_observed.solve(centred) @ self.gaussian.cov
-        return torch.where(missing, filled, z)
-
-    def _adjoint(self, grad: Tensor) -> Tensor:
-        grad_missing = grad.masked_fill(~self.layout.missing, 0)
-        result = grad - self.by_missing.solve(grad_missing) @ self.gaussian.precision
-        if self.by_observed is not None:
-            result += self.by_observed.solve(grad_missing @ self.gaussian.cov)
-        return result.masked_fill_(self.layout.missing, 0)
 
 
 class _Blocks:

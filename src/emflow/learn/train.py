@@ -13,6 +13,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from emflow.errors import DivergedError
+from emflow.flow.realnvp import Pass
 from emflow.latent.condition import Conditional
 from emflow.latent.gaussian import NotPositiveDefiniteError
 from emflow.learn.objective import composite_loss, negative_log_likelihood
@@ -93,36 +94,41 @@ def training_epoch(run: Run) -> None:
     })  # fmt: skip
 
 
+@torch.no_grad()
 def training_step(run: Run, rows: Tensor) -> tuple[Tensor, int]:
     """Lines 3 to 14 of Algorithm 1 for one batch; return (L1, L2, reconstruction error) and factorisation retries."""
     flow, em, beta = run.flow, run.em, run.settings.beta(run.iteration)
     x_hat, layout = run.x_hat.index_select(0, rows), run.patterns.layout(rows)
+    encoding = Pass(flow, x_hat)
     if em.estimate is None:  # appendix D: the first batch of embeddings initialises the base distribution
-        with torch.no_grad():
-            em.start(flow.encode(x_hat)[0])
+        em.start(encoding.result)
     gaussian = em.estimate.inflated(beta)  # type: ignore[union-attr]
 
     # update the flow
-    l1 = negative_log_likelihood(flow, gaussian, x_hat)
-    _descend(run, l1)
+    first = negative_log_likelihood(gaussian, encoding.result, encoding.log_det)
+    _, gradient = encoding.pull_back(first.by_z, first.by_log_det)
+    _descend(run, gradient)
 
     # update the base distribution; one factorisation serves z_hat, its gradient and the statistics
-    z, _ = flow.encode(x_hat)
+    encoding = Pass(flow, x_hat)
     conditional = Conditional(gaussian, layout, run.generator)
-    z_hat = conditional.mean(z)  # equation 13
-    gaussian = em.update(conditional.statistics(z_hat.detach())).inflated(beta)  # equations 7, 8 and 31
+    z_hat = conditional.mean(encoding.result)  # equation 13
+    gaussian = em.update(conditional.statistics(z_hat)).inflated(beta)  # equations 7, 8 and 31
 
-    # update the flow again
-    l2, reconstruction = composite_loss(
-        flow, gaussian, z_hat, x_hat, layout.missing, run.settings.reconstruction_weight
+    # update the flow again; the gradient flows through z_hat: without that, training goes to nonsense
+    decoding = Pass(flow, z_hat, decode=True)
+    second = composite_loss(
+        gaussian, z_hat, decoding.result, decoding.log_det, x_hat, layout.missing, run.settings.reconstruction_weight
     )
-    _descend(run, l2)
-    return torch.stack((l1.detach(), l2.detach(), reconstruction.detach())), conditional.retries
+    by_z_hat, gradient = decoding.pull_back(second.by_x_rec, second.by_log_det)
+    by_z = conditional.pull_back(by_z_hat.add_(second.by_z_hat))
+    gradient += encoding.pull_back(by_z, torch.zeros_like(encoding.log_det))[1]
+    _descend(run, gradient)
+    return torch.stack((first.value, second.value, second.reconstruction)), conditional.retries
 
 
-def _descend(run: Run, loss: Tensor) -> None:
-    run.flow.weights.grad = None
-    loss.backward()
+def _descend(run: Run, gradient: Tensor) -> None:
+    run.flow.weights.grad = gradient
     run.optimiser.step()
 
 
