@@ -104,7 +104,7 @@ class _Blocks:
 
     def _places(self, group: Group) -> Tensor:
         """Where the entries of the blocks lie in the flattened matrix."""
-        return (group.index[:, :, None] * len(self.matrix) + group.index[:, None, :]).flatten()
+        return torch.add(group.index[:, None, :], group.index[:, :, None], alpha=len(self.matrix)).flatten()
 
     def solve(self, v: Tensor) -> Tensor:
         """Apply the inverse of each row's block to that row of v (n, p); zero outside the block."""

@@ -20,7 +20,7 @@ from emflow.learn.objective import composite_loss, negative_log_likelihood
 from emflow.learn.reimpute import reimpute
 from emflow.learn.state import Run
 
-ONE_THREAD = 2**13  # cells of a batch below which a second thread does not pay
+ONE_THREAD = 2**14  # cells of a batch below which a second thread does not pay
 
 
 def train(
