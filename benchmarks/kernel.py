@@ -14,7 +14,7 @@ from benchmarks.timing import alternate, line
 from emflow.latent.condition import Conditional
 from emflow.latent.gaussian import Gaussian
 from emflow.latent.patterns import Patterns
-from emflow.learn.train import few_threads
+from emflow.threads import few_threads
 
 
 def problem(n: int, p: int, rate: float) -> tuple[Gaussian, torch.Tensor, torch.Tensor]:

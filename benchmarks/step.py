@@ -12,7 +12,8 @@ from benchmarks.timing import alternate, line
 from emflow import EMFlowImputer
 from emflow.latent.patterns import Patterns
 from emflow.learn.state import Run
-from emflow.learn.train import few_threads, training_step
+from emflow.learn.train import training_step
+from emflow.threads import few_threads
 
 BATCH, BATCHES, ROUNDS = 256, 8, 60
 

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, integer
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
 from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage
-from emflow.staged import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, StagedImputer, integer
-from emflow.table.schema import Schema, read
+from emflow.staged import StagedImputer
 
 
 class GaussianImputer(StagedImputer):
@@ -81,9 +81,7 @@ class GaussianImputer(StagedImputer):
 
     def fit(self, X: Any, y: Any = None) -> GaussianImputer:
         """Learn mean and covariance from the rows of X (n, p), NaN where missing; `y` is not used."""
-        self._check_parameters()
-        X = read(self, X, reset=True)
-        self.schema_ = Schema.learn(self, X)
+        X = self._read_new(X)
         x, missing = self._tensors(X)
         generator = torch.Generator().manual_seed(self._seed())
         beta, verbose = self.covariance_inflation, bool(self.verbose)

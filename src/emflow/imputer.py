@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from emflow import files
+from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, integer, optional, real
 from emflow.errors import DataError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
@@ -19,9 +20,9 @@ from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
-from emflow.staged import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, StagedImputer, integer, optional, real
+from emflow.staged import StagedImputer
 from emflow.table.fill import fill_draw, hide
-from emflow.table.schema import Array, Schema, from_objects, read
+from emflow.table.schema import Array, from_objects
 
 STEPS = 150  # of a training phase, where the number of epochs is left open
 
@@ -227,9 +228,7 @@ class EMFlowImputer(StagedImputer):
             An initial imputation of your own, in the units of X, instead of `initial_fill`. Only its values at the
             missing cells count.
         """
-        self._check_parameters()
-        X = read(self, X, reset=True)
-        self.schema_ = Schema.learn(self, X)
+        X = self._read_new(X)
         start = None if initial is None else self._read_initial(initial, X)
         saved = self._saved()
         run = self._begin(X, start, self._seed() if saved is None else saved[1]["seed"])

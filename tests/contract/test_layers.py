@@ -11,8 +11,17 @@ import emflow
 
 ROOT = Path(emflow.__file__).parent
 KNOWN = {"flow": {"flow"}, "latent": {"latent"}, "table": {"errors", "table"}, "errors": set(), "files": {"errors"}}
-KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn"}
-IMPORTERS = {"table": {"table", "staged", "imputer", "gaussian_imputer"}, "cli": {"__main__"}}
+KNOWN["threads"] = set()
+KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "threads"}
+KNOWN["base"] = {"table", "errors"}
+KNOWN["baselines"] = {"base", "flow", "table", "errors", "threads", "baselines"}
+KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
+IMPORTERS = {"table": {"table", "base", "staged", "imputer", "baselines"}, "cli": {"__main__"}}
+IMPORTERS |= {
+    "experiments": {"experiments", "cli"},
+    "datasets": {"datasets", "experiments"},
+    "baselines": {"baselines", "experiments"},
+}
 
 
 def imported(path):

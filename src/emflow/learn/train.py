@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -19,8 +18,7 @@ from emflow.latent.gaussian import NotPositiveDefiniteError
 from emflow.learn.objective import composite_loss, negative_log_likelihood
 from emflow.learn.reimpute import reimpute
 from emflow.learn.state import Run
-
-ONE_THREAD = 2**14  # cells of a batch below which a second thread does not pay
+from emflow.threads import few_threads
 
 
 def train(
@@ -58,18 +56,6 @@ def train(
             after_epoch()
             rmse = run.history["iterations"][-1]["validation_rmse"]
             bar.set_postfix(iteration=run.iteration, best=run.best_iteration, validation_rmse=rmse)
-
-
-@contextmanager
-def few_threads(cells: int) -> Iterator[None]:
-    """Use one thread while batches are so small that threads would wait for each other more than they work."""
-    before = torch.get_num_threads()
-    if cells < ONE_THREAD:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def training_epoch(run: Run) -> None:

@@ -1,0 +1,134 @@
+"""What all our imputers share: parameters checked by a table of limits, rows scaled, filled and scaled back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from emflow.errors import DataError, ParameterError
+from emflow.table.fill import fill_median
+from emflow.table.schema import Array, Schema, read
+
+
+def integer(low: int) -> tuple[str, Callable[[Any], bool]]:
+    """Limit of a hyperparameter: an integer of at least `low`."""
+    return f"an integer of at least {low}", lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low
+
+
+def real(text: str, test: Callable[[Any], bool]) -> tuple[str, Callable[[Any], bool]]:
+    """Limit of a hyperparameter: a number that passes a test, described by `text`."""
+    return text, lambda v: isinstance(v, Real) and not isinstance(v, bool) and test(v)
+
+
+def optional(limit: tuple[str, Callable[[Any], bool]]) -> tuple[str, Callable[[Any], bool]]:
+    """Limit of a hyperparameter that may also be None."""
+    return f"None or {limit[0]}", lambda v: v is None or limit[1](v)
+
+
+def _usable(device: Any) -> bool:
+    return isinstance(device, str) and torch.zeros(1, device=device).double().sum().item() == 0
+
+
+NOT_NEGATIVE = real("a number of at least 0", lambda v: 0 <= v < np.inf)
+BOOLEAN = ("True or False", lambda v: isinstance(v, bool | np.bool_))
+DEVICE = ('a device with double precision that torch finds here, like "cpu" or "cuda"', _usable)
+SEED = ("None, a whole number from 0 to 2**32 - 1, or a RandomState", lambda v: bool(check_random_state(v)))
+
+
+class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Base of the imputers. Subclasses implement `fit`, which learns `schema_`, and `_complete`.
+
+    Attributes
+    ----------
+    schema_ : Schema
+        Range and median of each column.
+    """
+
+    limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]]
+    clip: bool
+    device: str
+    random_state: Any
+    schema_: Schema
+
+    def _read_new(self, X: Any) -> Array:
+        """Begin a fit: check the parameters, read X and learn `schema_` from it."""
+        self._check_parameters()
+        X = read(self, X, reset=True)
+        self.schema_ = Schema.learn(self, X)
+        return X
+
+    def _check_parameters(self) -> None:
+        """Check every hyperparameter against `limits`: name -> (what it must be, test)."""
+        for name, (text, test) in self.limits.items():
+            value = getattr(self, name)
+            try:
+                ok = bool(test(value))
+            except (TypeError, ValueError, RuntimeError, AssertionError):  # the last one is torch's, without CUDA
+                ok = False
+            if not ok:
+                raise ParameterError(f"{name} of {type(self).__name__} must be {text}, but it is {value!r}")
+
+    def _tensors(self, X: Array) -> tuple[Tensor, Tensor]:
+        """Return scaled x (n, p), zero where missing, and `missing`, on the device."""
+        x = torch.from_numpy(self.schema_.scale(X)).to(self.device)
+        missing = x.isnan()
+        return x.masked_fill(missing, 0), missing
+
+    def _fill_median(self, x: Tensor, missing: Tensor) -> Tensor:
+        median = self.schema_.scale(np.array([self.schema_.median]))
+        return fill_median(x, missing, torch.from_numpy(median).to(x))
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def transform(self, X: Any) -> Array:
+        """Fill the missing cells of X.
+
+        Deterministic and row by row: the answer for a row depends on that row alone. Observed cells come back bit for
+        bit, and no NaN is left.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            NaN where values are missing; the columns seen in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n, p)
+            In the floating-point type of X.
+        """
+        check_is_fitted(self)
+        X = read(self, X, reset=False)
+        missing = np.isnan(X)
+        if not missing.any():
+            return X.copy()
+        filled = self._unscale(self._complete(X))
+        result = X.copy()
+        with np.errstate(over="ignore"):
+            result[missing] = filled[missing].astype(X.dtype)
+        lost = ~np.isfinite(result).all(1)
+        if lost.any():
+            raise DataError(f"row {int(lost.argmax())} is so far from the training data that its imputation overflows")
+        return result
+
+    def _complete(self, X: Array) -> Tensor:
+        """Return the completed rows in scaled units (n, p); each one must depend on itself alone."""
+        raise NotImplementedError
+
+    def _unscale(self, x: Tensor) -> Array:
+        X = self.schema_.unscale(x.cpu().numpy())
+        return self.schema_.clip(X) if self.clip else X
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
