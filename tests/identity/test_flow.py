@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 from torch.autograd.functional import jacobian
 from torch.testing import assert_close
 
-from emflow.flow.realnvp import RealNVP
+from emflow.flow.realnvp import Pass, RealNVP
 
 FLOWS = {
     "identity": {"n_features": 5, "n_couplings": 0},
@@ -98,6 +98,12 @@ def test_gradients_of_several_passes_in_one_graph(flow, x):
     weights = flow.weights.detach().clone().requires_grad_()
     plain = gradients(partial(naive.encode, flow, weights), partial(naive.decode, flow, weights), weights)
     assert_close(gradients(flow.encode, flow.decode, flow.weights), plain)
+
+
+def test_gradient_by_x_alone_is_the_same(flow, x, direction):
+    taken = Pass(flow, x, decode=direction == "decode")
+    gradients = naive.random(*x.shape, seed=1), naive.random(len(x), seed=2)
+    assert torch.equal(taken.pull_back_to_x(*gradients), taken.pull_back(*gradients)[0])
 
 
 def test_gradients_of_several_losses_accumulate(flow, x):

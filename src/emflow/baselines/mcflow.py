@@ -197,12 +197,16 @@ class _Training:
         decoding = Pass(self.flow, z_hat, decode=True)
         error = (decoding.result - x_hat).masked_fill_(missing, 0)
         network_loss = error.square().sum() + _negative_log_normal(z_hat) + decoding.log_det.mean()
-        by_z_hat, left_over = decoding.pull_back(2 * error, torch.full_like(decoding.log_det, 1 / n))
+        gradients = 2 * error, torch.full_like(decoding.log_det, 1 / n)
+        if self.imputer.flow_sees_network_loss:
+            by_z_hat, self.left_over = decoding.pull_back(*gradients)
+        else:
+            by_z_hat = decoding.pull_back_to_x(*gradients)
         self.network_optimiser.zero_grad()
         moved.backward(by_z_hat.add_(z_hat, alpha=1 / n))
         self.network_optimiser.step()
         if self.imputer.flow_sees_network_loss:
-            self.left_over = left_over.add_(encoding.pull_back(z.grad, torch.zeros_like(encoding.log_det))[1])
+            self.left_over += encoding.pull_back(z.grad, torch.zeros_like(encoding.log_det))[1]
         return torch.stack((flow_loss, network_loss))
 
     def complete_anew(self) -> Stage:

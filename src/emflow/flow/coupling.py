@@ -59,7 +59,7 @@ def couple(kept: Tensor, changed: Tensor, layers: list[Layer], decode: bool) -> 
 def couple_backward(
     trace: Trace,
     layers: list[Layer],
-    grad_layers: list[Layer],
+    grad_layers: list[Layer] | None,
     grad_kept: Tensor,
     grad: Tensor,
     grad_log_det: Tensor,
@@ -67,8 +67,8 @@ def couple_backward(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients by `kept` and `changed`, given those by both (a, n), (b, n) and by the log-determinant (n,).
 
-    The gradients by weights and biases are written into `grad_layers`, layer by layer, while what they are made from
-    is still in the processor's cache.
+    The gradients by weights and biases are written into `grad_layers`, if it is given, layer by layer, while what they
+    are made from is still in the processor's cache.
     """
     inputs, scale, factor, changed = trace
     if decode:  # d(result)/ds = -result, d(result)/dt = -exp(-s), and the log-determinant is -sum s
@@ -80,8 +80,9 @@ def couple_backward(
         grad_scale = torch.ops.aten.tanh_backward(torch.addcmul(grad_log_det, grad_changed, changed), scale)
         grad_out = torch.stack((grad_scale, grad))
     for n in range(len(layers) - 1, -1, -1):
-        torch.bmm(grad_out, inputs[n].mT, out=grad_layers[n].weight)
-        torch.sum(grad_out, 2, keepdim=True, out=grad_layers[n].bias)
+        if grad_layers is not None:
+            torch.bmm(grad_out, inputs[n].mT, out=grad_layers[n].weight)
+            torch.sum(grad_out, 2, keepdim=True, out=grad_layers[n].bias)
         if n:  # a unit's sign is that of what went into its LeakyReLU
             grad_out = torch.bmm(layers[n].transposed, grad_out)
             grad_out = torch.ops.aten.leaky_relu_backward(grad_out, inputs[n], SLOPE, True)

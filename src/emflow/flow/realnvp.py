@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -154,15 +154,23 @@ class Pass:
 
     def pull_back(self, grad: Tensor, grad_log_det: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients by x and by the weights, given those by the result and by the log-determinant."""
+        by_x = self._walk_back(grad, grad_log_det, self.flow.views().grad_layers)
+        return by_x, self.flow.views().gradient.clone()  # a copy: the next pass writes into the same buffer
+
+    def pull_back_to_x(self, grad: Tensor, grad_log_det: Tensor) -> Tensor:
+        """Return the gradient by x alone."""
+        return self._walk_back(grad, grad_log_det, [None] * self.flow.n_couplings)
+
+    def _walk_back(self, grad: Tensor, grad_log_det: Tensor, grad_layers: Sequence[list[Layer] | None]) -> Tensor:
         flow, decode = self.flow, self.decode
-        layers, gradient, grad_layers, shuffles, inverses = flow.views()
+        layers, _, _, shuffles, inverses = flow.views()
         walk = _Walk(grad, flow.n_first, shuffles if decode else inverses, flow.n_couplings, not decode)
         for n, trace in zip(walk, reversed(self.traces), strict=True):
             halves = walk.halves[n % 2], walk.halves[1 - n % 2]
             walk.halves[n % 2], walk.halves[1 - n % 2] = couple_backward(
                 trace, layers[n], grad_layers[n], *halves, grad_log_det, decode
             )
-        return walk.result(), gradient.clone()  # a copy: the next pass writes into the same buffer
+        return walk.result()
 
 
 class _Differentiable(torch.autograd.Function):
