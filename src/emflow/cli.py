@@ -1,4 +1,4 @@
-"""The command line: `emflow impute` and `emflow demo`. Argument parsing only."""
+"""The command line: `emflow impute`, `emflow experiments` and `emflow demo`. Argument parsing only."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from emflow import EMFlowError, EMFlowImputer, GaussianImputer, __version__
 from emflow.csv_table import read_csv, write_csv
+from emflow.experiments.cli import add_parser as add_experiments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,6 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     impute.add_argument("--delimiter", default=",", help="default: %(default)r")
     impute.add_argument("--quiet", action="store_true", help="no progress bar, no summary")
     impute.set_defaults(run=_impute)
+
+    add_experiments(commands)
 
     demo = commands.add_parser("demo", help="hide cells of the data sets that scikit-learn ships, fill them, compare")
     demo.add_argument(

@@ -19,5 +19,9 @@ class FileError(EMFlowError, ValueError):
     """A model or checkpoint file is truncated, foreign, newer than this version, or made from other data."""
 
 
+class DatasetError(EMFlowError, OSError):
+    """A data set cannot be had: not found, not downloaded, or not the one it should be; says where to put it."""
+
+
 class DivergedError(EMFlowError, ArithmeticError):
     """Training left the range of finite numbers."""

@@ -1,0 +1,79 @@
+"""The sub-command `emflow experiments`: run the paper's experiments, show its tables, draw its figures."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from emflow.errors import EMFlowError
+
+# Written out here, so that `emflow --help` loads nothing of this.
+EXPERIMENTS = ("table1", "congeniality", "convergence", "hyperparameters")
+TABLES, FIGURES = EXPERIMENTS[:2], EXPERIMENTS[2:]
+
+
+def add_parser(commands: Any) -> None:
+    """Add `experiments` to the sub-commands of a parser (what its `add_subparsers` returned)."""
+    parser = commands.add_parser("experiments", help="the paper's tables and figures, next to the published numbers")
+    actions = parser.add_subparsers(required=True, metavar="action")
+
+    run = actions.add_parser("run", help="run what is not run yet; a killed run goes on where it was")
+    run.add_argument("name", choices=EXPERIMENTS)
+    for name in ("sets", "methods", "mechanisms"):
+        run.add_argument(f"--{name}", type=_names, metavar="A,B", help="default: all")
+    run.add_argument("--folds", type=int, help="of five; default: 5, or 2 from 10,000 rows on")
+    run.add_argument("--jobs", type=int, default=1, help="cells at a time, default: %(default)s")
+    run.add_argument("--budget", type=float, default=20.0, metavar="MINUTES", help="per cell, default: %(default)g")
+    run.add_argument("--quiet", action="store_true", help="no progress bar")
+    run.set_defaults(run=_run)
+
+    table = actions.add_parser("table", help="print a table from the results")
+    table.add_argument("name", choices=TABLES)
+    table.add_argument("--format", choices=("text", "markdown", "latex"), default="text", help="default: %(default)s")
+    table.set_defaults(run=_table)
+
+    figure = actions.add_parser("figure", help="draw a figure from the results")
+    figure.add_argument("name", choices=FIGURES)
+    figure.add_argument(
+        "-o", "--output", type=Path, default=Path("figures"), metavar="DIR", help="default: %(default)s"
+    )
+    figure.set_defaults(run=_figure)
+
+    for action in (run, table, figure):
+        action.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: %(default)s")
+        action.add_argument("--quick", action="store_true", help="a smoke test on few rows, with results of its own")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from emflow.experiments.run import run
+
+    report = run(
+        arguments.name, arguments.results,
+        sets=arguments.sets, methods=arguments.methods, mechanisms=arguments.mechanisms, folds=arguments.folds,
+        jobs=arguments.jobs, quick=arguments.quick, budget=60 * arguments.budget, quiet=arguments.quiet,
+    )  # fmt: skip
+    for name, reason in report.unavailable.items():
+        sys.stderr.write(f"passed over: {name}: {reason}\n")
+    sys.stderr.write(f"{report.finished} cells run, {report.already} were there already\n")
+    if report.errors:
+        failed = "\n".join(f"  {cell}: {message.splitlines()[-1]}" for cell, message in report.errors)
+        raise EMFlowError(f"{len(report.errors)} cells failed, and will be tried again by the next run:\n{failed}")
+
+
+def _table(arguments: argparse.Namespace) -> None:
+    from emflow.experiments.table import table
+
+    sys.stdout.write(table(arguments.name, arguments.results, arguments.format, arguments.quick) + "\n")
+
+
+def _figure(arguments: argparse.Namespace) -> None:
+    from emflow.experiments.figure import figure
+
+    paths, summary = figure(arguments.name, arguments.results, arguments.output, arguments.quick)
+    sys.stdout.write(f"{summary}\n\nwritten: {', '.join(map(str, paths))}\n")

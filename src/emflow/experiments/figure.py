@@ -1,0 +1,194 @@
+"""The paper's figures from the results, as PNG and SVG. The backend of the caller's matplotlib stays as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emflow.errors import EMFlowError
+from emflow.experiments.curve import time_to_reach
+from emflow.experiments.plan import Cell, Experiment, label
+from emflow.experiments.results import Record, Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = {"emflow": "#0b6e99", "mcflow": "#d1603d"}
+SYMBOLS = {"step_exponent": r"step exponent $\gamma$", "reconstruction_weight": r"reconstruction weight $\alpha$"}
+QUICK = "quick runs: a smoke test, nothing to compare"
+
+
+def figure(
+    name: str, folder: str | os.PathLike[str], output: str | os.PathLike[str], quick: bool = False
+) -> tuple[list[Path], str]:
+    """Draw a figure of the paper; return the files written and a summary in words.
+
+    Parameters
+    ----------
+    name : {"convergence", "hyperparameters"}
+    folder : path
+        Of the results.
+    output : path
+        Folder for the pictures; made if it is not there.
+    quick : bool
+        Draw the results of quick runs instead.
+    """
+    if name not in FIGURES:
+        raise EMFlowError(f"{name} is no figure: use `emflow experiments table {name}`")
+    experiment = Experiment.load(name)
+    results = Results(folder, experiment.cells_of, quick)
+    drawn, summary = FIGURES[name](experiment, results, quick)
+    Path(output).mkdir(parents=True, exist_ok=True)
+    paths = [Path(output) / f"{name}{'-quick' if quick else ''}.{suffix}" for suffix in ("png", "svg")]
+    for path in paths:
+        drawn.savefig(path, dpi=160)
+    return paths, summary
+
+
+def new_figure(width: float, height: float, title: str) -> Figure:
+    """Return an empty figure (inches) that draws without a window."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(drawn)
+    drawn.suptitle(title)
+    return drawn
+
+
+# --- convergence
+
+
+def draw_convergence(experiment: Experiment, results: Results, quick: bool) -> tuple[Figure, str]:
+    """Draw the loss above and the test RMSE below over time, a column per set; say who is there first."""
+    curves = {
+        dataset: {method: _first(experiment, dataset, method, results, quick) for method in experiment.methods}
+        for dataset in experiment.sets
+    }
+    _need(any(record for records in curves.values() for record in records.values()), experiment, quick)
+    drawn = new_figure(3.8 * len(curves), 6.4, QUICK if quick else "")
+    axes = drawn.subplots(2, len(curves), squeeze=False)
+    for column, (dataset, records) in enumerate(curves.items()):
+        upper, lower = axes[:, column]
+        upper.set_title(label(dataset))
+        published = experiment.published["mcar"][dataset]
+        for method, record in records.items():
+            name, colour = experiment.methods[method].label, COLOURS[method]
+            mean = published[method][0]
+            lower.axhline(mean, color=colour, linestyle=":", linewidth=1.2, label=f"{name}, published")
+            if record is None:
+                continue
+            style = {"color": colour, "label": name + (", stopped by its budget" if record["timed_out"] else "")}
+            upper.plot(*zip(*record["curve"]["loss"], strict=True), linewidth=1.4, **style)
+            lower.plot(*zip(*record["curve"]["rmse"], strict=True), linewidth=1.4, marker="o", markersize=3.5, **style)
+        _finish(upper, lower, any(records.values()))
+    axes[0, 0].set_ylabel("training loss (nats per row)")
+    axes[1, 0].set_ylabel("test RMSE (columns in [0, 1])")
+    lines = [_race(experiment, dataset, records) for dataset, records in curves.items()]
+    return drawn, "\n".join([*lines, *experiment.notes])
+
+
+def _finish(upper: Axes, lower: Axes, has_curves: bool) -> None:
+    for axis in (upper, lower):
+        axis.set(xscale="log", xlabel="seconds of fitting")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        if has_curves:
+            axis.legend(frameon=False, fontsize=8)
+        else:
+            axis.text(0.5, 0.5, "not run", transform=axis.transAxes, ha="center", va="center", color="grey")
+    upper.sharex(lower)
+
+
+def _race(experiment: Experiment, dataset: str, records: dict[str, Record | None]) -> str:
+    """Say how long each method takes to the published RMSE of each, and how many times longer MCFlow takes."""
+    if not all(records.values()):
+        lacking = ", ".join(method for method, record in records.items() if record is None)
+        return f"{label(dataset)}: not run ({lacking})"
+    lines = [f"{label(dataset)}: seconds of fitting until the test RMSE, rounded to three digits, is"]
+    for rival in records:
+        target = experiment.published["mcar"][dataset][rival][0]
+        times = [_time(record, target) for record in records.values() if record]
+        shown = ", ".join(
+            f"{experiment.methods[method].label} {'> ' if bound else ''}{seconds:.1f} s"
+            for method, (seconds, bound) in zip(records, times, strict=True)
+        )
+        lines.append(f"  {target:.3f} ({experiment.methods[rival].label}, published): {shown}; {ratio(*times)}")
+    return "\n".join(lines)
+
+
+def _time(record: Record, target: float) -> tuple[float, bool]:
+    """Return the seconds to the target; True beside them if they are but a lower bound, all the method had."""
+    points = record["curve"]["rmse"]
+    seconds = time_to_reach(points, target)
+    return (points[-1][0], True) if seconds is None else (seconds, False)
+
+
+def ratio(ours: tuple[float, bool], theirs: tuple[float, bool]) -> str:
+    """Say how many times longer the other takes; each time comes with whether it is but a lower bound."""
+    if ours[1] and theirs[1]:
+        return "neither gets there"
+    bound = "at most " if ours[1] else "at least " if theirs[1] else ""
+    return f"{bound}{theirs[0] / ours[0]:.1f} times as long"
+
+
+def _first(experiment: Experiment, dataset: str, method: str, results: Results, quick: bool) -> Record | None:
+    """Return the record of the first fold that has a curve."""
+    records = (results.get(cell) for cell in experiment.cells(dataset, "mcar", method, quick=quick))
+    return next((record for record in records if record and record.get("curve")), None)
+
+
+# --- hyperparameters
+
+
+def draw_hyperparameters(experiment: Experiment, results: Results, quick: bool) -> tuple[Figure, str]:
+    """Draw the test RMSE over each hyperparameter, the other at the paper's choice, with the published lines."""
+    (dataset,), (method,) = experiment.sets, experiment.methods
+    cells = list(experiment.cells(dataset, "mcar", method, quick=quick))
+    published = experiment.published["mcar"][dataset]
+    drawn = new_figure(4.2 * len(experiment.sweep), 3.6, QUICK if quick else "")
+    axes = drawn.subplots(1, len(experiment.sweep), squeeze=False, sharey=True)[0]
+    lines = []
+    for axis, (name, values) in zip(axes, experiment.sweep.items(), strict=True):
+        found = [_errors(cells, results, experiment.methods[method].parameters | {name: value}) for value in values]
+        points = [(value, np.mean(errors), np.ptp(errors) / 2) for value, errors in zip(values, found) if errors]  # noqa: B905
+        lines += [f"{name} = {value:g}: RMSE {mean:.4f}" for value, mean, _ in points]
+        if points:
+            axis.errorbar(
+                *zip(*points, strict=True), color=COLOURS["emflow"], marker="o", markersize=4, capsize=3,
+                label=f"EMFlow on {label(dataset)}, mean and range of folds",
+            )  # fmt: skip
+        for rival in ("emflow", "mcflow"):
+            text = f"{ {'emflow': 'EMFlow', 'mcflow': 'MCFlow'}[rival] }, published"
+            axis.axhline(published[rival][0], color=COLOURS[rival], linestyle=":", linewidth=1.2, label=text)
+        axis.set(xlabel=SYMBOLS[name], xscale="log" if max(values) > 10 * min(values) else "linear", xticks=values)
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    _need(bool(lines), experiment, quick)
+    axes[0].set_ylabel("test RMSE (columns in [0, 1])")
+    axes[0].set_ylim(bottom=0)
+    axes[0].legend(frameon=False, fontsize=8)
+    return drawn, "\n".join(lines)
+
+
+def _errors(cells: list[Cell], results: Results, parameters: dict[str, Any]) -> list[float]:
+    """Return the test RMSE of every fold that was run with these values of the hyperparameters in the sweep."""
+    records = [results.get(cell) for cell in cells if cell.parameters.items() >= parameters.items()]
+    return [record["rmse"] for record in records if record is not None and record["rmse"] is not None]
+
+
+def _need(there: bool, experiment: Experiment, quick: bool) -> None:
+    if not there:
+        command = f"emflow experiments run {experiment.name}{' --quick' if quick else ''}"
+        raise EMFlowError(f"there are no results of {experiment.name} yet: `{command}` makes them")
+
+
+FIGURES: dict[str, Callable[[Experiment, Results, bool], tuple[Figure, str]]] = {
+    "convergence": draw_convergence,
+    "hyperparameters": draw_hyperparameters,
+}

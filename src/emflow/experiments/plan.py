@@ -1,0 +1,192 @@
+"""What is to be run: an experiment as its TOML file describes it, and the cells it consists of."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from emflow import datasets
+from emflow.errors import ParameterError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NAMES = ("table1", "congeniality", "convergence", "hyperparameters")
+N_FOLDS = 5
+LARGE = 10_000  # rows from which on only two of the five folds are run, unless asked for
+LABELS = {"ctg": "CTG"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fit and its test error: the key of a line of results. Two cells with equal fields are the same work.
+
+    No field has the name of something measured: both stand side by side in the line.
+
+    Attributes
+    ----------
+    experiment : str
+        The experiment whose results hold the cell.
+    rate : float
+        Share of missing values: of all cells under MCAR, of the last 30 % of the columns under MAR.
+    parameters : dict
+        What the method is given beyond its defaults; JSON values.
+    fold : int
+        Which of the five folds is the test set, counted from 0.
+    max_rows : int or None
+        Rows drawn from the set; None takes all of them.
+    regression : {"linear", "logistic"} or None
+        Which regression measures congeniality, if it is wanted.
+    with_curve : bool
+        Whether loss and test RMSE over time are wanted.
+    """
+
+    experiment: str
+    dataset: str
+    mechanism: str
+    rate: float
+    method: str
+    parameters: dict[str, Any]
+    fold: int
+    seed: int
+    max_rows: int | None = None
+    regression: str | None = None
+    with_curve: bool = False
+
+    @property
+    def key(self) -> str:
+        """The cell as JSON, the same for equal cells."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def __str__(self) -> str:
+        return f"{self.dataset}, {self.mechanism}, {self.method}, fold {self.fold + 1}"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A column of a table: a method, and its parameters under MAR and in quick runs where they differ."""
+
+    label: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    mar: dict[str, Any] = field(default_factory=dict)
+    quick: dict[str, Any] = field(default_factory=dict)
+
+
+Published = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # mechanism -> set -> method -> (mean, sd)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper, as its TOML file describes it.
+
+    Attributes
+    ----------
+    name : str
+        The table or figure.
+    cells_of : str
+        The experiment whose cells these are, and whose results hold them; mostly its own name.
+    value : str
+        The metric that is shown, with so many `digits`.
+    folds : int or None
+        Folds that are run; None runs all five of a small set and two of a large one.
+    sweep : dict
+        Hyperparameter -> values. Each moves alone.
+    """
+
+    name: str
+    cells_of: str
+    title: str
+    value: str
+    sets: list[str]
+    mechanisms: list[str]
+    mcar_rate: float
+    seed: int
+    methods: dict[str, Method]
+    published: Published
+    quick: dict[str, int]
+    digits: int = 4
+    folds: int | None = None
+    sweep: dict[str, list[float]] = field(default_factory=dict)
+    curve: bool = False
+    congeniality: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, name: str) -> Experiment:
+        """Read the experiment from its TOML file."""
+        if name not in NAMES:
+            raise ParameterError(f"there is no experiment {name!r}: choose one of {', '.join(NAMES)}")
+        entries = _read(name)
+        source = entries.setdefault("cells_of", name)
+        if source != name:
+            inherited = ("mcar_rate", "seed", "methods", "quick", "folds", "congeniality")
+            entries = {key: value for key, value in _read(source).items() if key in inherited} | entries
+        if "published_in" in entries:
+            entries["published"] = _read(entries.pop("published_in"))["published"]
+        entries["methods"] = {key: Method(**method) for key, method in entries["methods"].items()}
+        return cls(name=name, **entries)
+
+    def select(
+        self, sets: Sequence[str] | None, methods: Sequence[str] | None, mechanisms: Sequence[str] | None
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Return the sets, methods and mechanisms asked for, None for all of a kind."""
+        return (
+            _choose("set", sets, self.sets, self.name),
+            _choose("method", methods, self.methods, self.name),
+            _choose("mechanism", mechanisms, self.mechanisms, self.name),
+        )
+
+    def n_folds(self, n_rows: int, quick: bool = False) -> int:
+        """Return how many folds are run by default for a set of so many rows."""
+        if quick:
+            return self.quick["folds"]
+        return self.folds or (N_FOLDS if n_rows < LARGE else 2)
+
+    def cells(
+        self, dataset: str, mechanism: str, method: str, folds: int = N_FOLDS, quick: bool = False
+    ) -> Iterable[Cell]:
+        """Yield the cells of a set, mechanism and method: one per fold and configuration."""
+        for parameters in self._configurations(mechanism, method, quick):
+            for fold in range(folds):
+                rate = self.mcar_rate if mechanism == "mcar" else datasets.SPECS[dataset].mar_rate
+                assert rate is not None  # images alone have none
+                yield Cell(
+                    experiment=self.cells_of, dataset=dataset, mechanism=mechanism,
+                    rate=rate, method=method, parameters=parameters, fold=fold, seed=self.seed,
+                    max_rows=self.quick["max_rows"] if quick else None,
+                    regression=self.congeniality.get(dataset), with_curve=self.curve,
+                )  # fmt: skip
+
+    def _configurations(self, mechanism: str, method: str, quick: bool) -> Iterable[dict[str, Any]]:
+        """Yield the parameters of a method: one dictionary, or one for each point of the sweep."""
+        spec = self.methods[method]
+        base = spec.parameters | (spec.mar if mechanism == "mar" else {}) | (spec.quick if quick else {})
+        seen: list[dict[str, Any]] = []
+        for change in [{name: value} for name, values in self.sweep.items() for value in values] or [{}]:
+            if base | change not in seen:  # the paper's choice is a point of every sweep
+                seen.append(base | change)
+                yield seen[-1]
+
+
+def label(dataset: str) -> str:
+    """Return the name of a set as the paper writes it."""
+    return LABELS.get(dataset, dataset.capitalize())
+
+
+def _read(name: str) -> dict[str, Any]:
+    entries: dict[str, Any] = tomllib.loads(files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    return entries
+
+
+def _choose(kind: str, wanted: Sequence[str] | None, known: Iterable[str], experiment: str) -> list[str]:
+    known = list(known)
+    for name in wanted or []:
+        if name not in known:
+            raise ParameterError(f"{experiment} has no {kind} {name!r}: choose from {', '.join(known)}")
+    return known if wanted is None else list(dict.fromkeys(wanted))

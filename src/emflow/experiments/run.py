@@ -1,0 +1,191 @@
+"""The scheduler: every cell that is not finished yet, each in a process of its own, cheap ones first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from emflow import datasets
+from emflow.errors import DatasetError, EMFlowError, ParameterError
+from emflow.experiments.machine import provenance
+from emflow.experiments.methods import METHODS, STOP_THEMSELVES
+from emflow.experiments.plan import N_FOLDS, Cell, Experiment
+from emflow.experiments.results import Record, Results
+
+COMMAND = (sys.executable, "-m", "emflow.experiments.cell")
+BUDGET = 20 * 60.0  # seconds per cell
+GRACE = 60.0  # seconds beyond twice the budget, after which a method that should have stopped itself is killed
+METRICS = ("rmse", "mae", "sliced_wasserstein", "energy_distance", "congeniality")
+
+
+class CellError(EMFlowError):
+    """A cell failed; the message is the end of what its process said."""
+
+
+@dataclass
+class Report:
+    """What a run did.
+
+    Attributes
+    ----------
+    already, finished : int
+        Cells that were in the results before, and that this run added.
+    unavailable : dict
+        Set -> why it cannot be had.
+    errors : list of (Cell, str)
+        Cells that failed, to be tried again by the next run.
+    """
+
+    already: int = 0
+    finished: int = 0
+    unavailable: dict[str, str] = field(default_factory=dict)
+    errors: list[tuple[Cell, str]] = field(default_factory=list)
+
+
+def run(
+    name: str,
+    folder: str | os.PathLike[str],
+    *,
+    sets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    mechanisms: Sequence[str] | None = None,
+    folds: int | None = None,
+    jobs: int = 1,
+    quick: bool = False,
+    budget: float = BUDGET,
+    quiet: bool = False,
+) -> Report:
+    """Run the cells of an experiment that its results lack.
+
+    Parameters
+    ----------
+    name : str
+        The experiment: one of `plan.NAMES`.
+    folder : path
+        Where its file of results is, or will be.
+    sets, methods, mechanisms : sequence of str, optional
+        Which ones; all of them by default. A set named here that cannot be had is an error, others are passed over.
+    folds : int, optional
+        How many of the five folds; by default all of small sets, two of large ones.
+    jobs : int
+        Cells that run at the same time; the cores are divided among them.
+    quick : bool
+        A smoke test: few rows, short training, a file of results of its own.
+    budget : float
+        Seconds per cell. A method that can stop itself does so and keeps its best; others are killed. Either way the
+        result says so.
+    quiet : bool
+        No progress bar.
+    """
+    if folds is not None and not 1 <= folds <= N_FOLDS:
+        raise ParameterError(f"folds must be from 1 to {N_FOLDS}, but it is {folds}")
+    if jobs < 1 or not budget > 0:
+        raise ParameterError(f"jobs and budget must be positive, but they are {jobs} and {budget:g} seconds")
+    experiment = Experiment.load(name)
+    chosen = experiment.select(sets, methods, mechanisms)
+    report = Report()
+    data = _look_up(experiment, chosen[0], report, must_exist=sets is not None)
+    results = Results(folder, experiment.cells_of, quick)
+    results.repair()
+    cells = [
+        cell
+        for dataset in data
+        for method in chosen[1]
+        for mechanism in chosen[2]
+        for cell in experiment.cells(
+            dataset, mechanism, method, folds or experiment.n_folds(data[dataset]["rows"], quick), quick
+        )
+    ]
+    todo = [cell for cell in cells if not results.finished(cell, budget)]
+    todo.sort(key=lambda cell: (METHODS.index(cell.method), data[cell.dataset]["rows"] * data[cell.dataset]["columns"]))
+    report.already = len(cells) - len(todo)
+    _run_all(todo, data, results, report, jobs, budget, quiet)
+    return report
+
+
+def _look_up(
+    experiment: Experiment, sets: Sequence[str], report: Report, must_exist: bool
+) -> dict[str, dict[str, Any]]:
+    """Return rows, columns and note of each set that can be had; note the others in the report."""
+    data = {}
+    for name in sets:
+        try:
+            loaded = datasets.load(name, target=name in experiment.congeniality)
+        except DatasetError as error:
+            if must_exist:
+                raise
+            report.unavailable[name] = str(error)
+        else:
+            rows, columns = loaded.X.shape
+            data[name] = {"rows": rows, "columns": columns, "note": loaded.note}
+    return data
+
+
+def _run_all(
+    todo: list[Cell], data: dict[str, Any], results: Results, report: Report, jobs: int, budget: float, quiet: bool
+) -> None:
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    running: set[subprocess.Popen[str]] = set()
+    pool = ThreadPoolExecutor(jobs)
+    bar = tqdm(total=len(todo), desc="experiments", unit="cell", disable=quiet, smoothing=0)
+    with pool, bar:
+        futures = {pool.submit(execute, cell, budget, threads, running): cell for cell in todo}
+        try:
+            for future in as_completed(futures):
+                cell = futures[future]
+                bar.set_postfix_str(str(cell), refresh=False)
+                try:
+                    measured = future.result()
+                except CellError as error:
+                    report.errors.append((cell, str(error)))
+                    bar.write(f"failed: {cell}: {error}", file=sys.stderr)
+                else:
+                    results.append(asdict(cell) | data[cell.dataset] | measured | provenance(threads))
+                    report.finished += 1
+                bar.update()
+        except BaseException:  # an interrupt too: no cell outlives the run
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(running):
+                process.kill()
+            raise
+
+
+def execute(cell: Cell, budget: float, threads: int, running: set[subprocess.Popen[str]]) -> Record:
+    """Run a cell in a fresh process and return its result; `running` holds the process meanwhile."""
+    limit = 2 * budget + GRACE if cell.method in STOP_THEMSELVES else budget
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    environment = os.environ | dict.fromkeys(names, str(threads))
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(  # noqa: S603
+            COMMAND, stdin=subprocess.PIPE, stdout=output, stderr=errors, text=True, env=environment
+        )
+        running.add(process)
+        assert process.stdin is not None
+        try:  # the pipe stays open: its end tells the cell that the run was killed
+            process.stdin.write(json.dumps({"cell": asdict(cell), "max_time": budget}) + "\n")
+            process.stdin.flush()
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return dict.fromkeys(METRICS) | {"timed_out": True, "budget": budget, "fit_seconds": None}
+        except BrokenPipeError:
+            code = process.wait()
+        finally:
+            running.discard(process)
+            process.kill()
+            process.wait()
+            process.stdin.close()
+        if code != 0:
+            errors.seek(0)
+            raise CellError(errors.read().strip() or f"the process ended with code {code}")
+        output.seek(0)
+        result: Record = json.loads(output.read().splitlines()[-1])
+        return result | {"budget": budget}

@@ -1,0 +1,154 @@
+"""One cell: its data, its measurements, its curve. In this process, on a small stand-in for the data."""
+
+import io
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from emflow.errors import ParameterError
+from emflow.experiments import cell as module
+from emflow.experiments.cell import peak_memory, prepare, run_cell, timed_out
+from emflow.experiments.curve import time_to_reach
+from emflow.experiments.methods import METHODS, STOP_THEMSELVES, build
+from emflow.experiments.plan import Cell, Experiment
+from emflow.experiments.run import METRICS
+
+pytestmark = pytest.mark.usefixtures("small_data")
+MEAN = Cell("table1", "ctg", "mcar", 0.2, "mean", {}, fold=0, seed=0)
+
+
+def test_folds_share_scale_and_holes_and_leave_no_row_out():
+    splits = [prepare(replace(MEAN, fold=fold)) for fold in range(5)]
+    X = np.concatenate([split.test for split in splits])
+    assert X.shape == (120, 5)
+    np.testing.assert_allclose([X.min(0), X.max(0)], [[0] * 5, [1] * 5])
+    assert len(np.unique(X, axis=0)) == 120
+    assert {len(split.train) for split in splits} == {96}
+    hidden = sum(split.missing.sum() for split in splits)
+    assert hidden == np.isnan(splits[0].train).sum() + splits[0].missing.sum()
+    assert 0.15 < hidden / 600 < 0.25
+
+
+def test_mar_leaves_the_first_columns_complete():
+    split = prepare(replace(MEAN, mechanism="mar", rate=0.5))
+    assert not np.isnan(split.train[:, :3]).any()
+    assert 0.35 < np.isnan(split.train[:, 3:]).mean() < 0.65
+
+
+def test_max_rows():
+    split = prepare(replace(MEAN, max_rows=50))
+    assert (len(split.train), len(split.test)) == (40, 10)
+
+
+def test_a_target_that_is_a_column_is_no_predictor_and_scaled_like_it():
+    split = prepare(replace(MEAN, dataset="news", regression="linear"))
+    assert split.predictors.tolist() == [True, True, False, True, True]
+    np.testing.assert_allclose(split.target, split.test[:, 2])
+
+
+def test_measurements():
+    result = run_cell(MEAN, max_time=60.0)
+    split = prepare(MEAN)
+    error = (np.nanmean(split.train, 0) - split.test)[split.missing]
+    assert result["rmse"] == pytest.approx(np.sqrt((error**2).mean()))
+    assert result["congeniality"] is None
+    assert set(METRICS) <= set(result)
+    assert not result["timed_out"]
+    assert 0 < result["peak_memory_before_fit_mb"] <= result["peak_memory_mb"] <= peak_memory()
+
+
+def test_congeniality_where_it_is_wanted():
+    assert run_cell(replace(MEAN, dataset="credit", regression="logistic"), max_time=60.0)["congeniality"] > 0
+
+
+def test_warnings_of_a_method_become_part_of_the_result():
+    result = run_cell(replace(MEAN, method="bayesian_ridge", parameters={"max_iter": 1, "tol": 1e-9}), max_time=60.0)
+    assert any("not reached" in warning for warning in result["warnings"])
+
+
+def test_the_curve_of_emflow_has_early_epochs_and_every_iteration():
+    parameters = {"n_iterations": 2, "n_epochs": 4}
+    cell = replace(MEAN, method="emflow", parameters=parameters, with_curve=True)
+    result = run_cell(cell, max_time=60.0)
+    curve = result["curve"]
+    assert len(curve["rmse"]) == 3 + 2
+    assert len(curve["loss"]) == 2 * 4
+    assert curve["rmse"][-1] == (pytest.approx(result["fit_seconds"]), result["rmse"])
+    times = [seconds for seconds, _ in curve["loss"]]
+    assert times == sorted(times)
+    assert times[-1] < result["fit_seconds"]
+    alone = run_cell(replace(cell, parameters={"n_iterations": 1, "n_epochs": 2}, with_curve=False), max_time=60.0)
+    assert curve["rmse"][1][1] == alone["rmse"]
+
+
+def test_the_curve_of_mcflow_has_every_stage():
+    cell = replace(MEAN, method="mcflow", parameters={"n_epochs": 5}, with_curve=True)
+    result = run_cell(cell, max_time=60.0)
+    assert len(result["curve"]["loss"]) == 5
+    assert len(result["curve"]["rmse"]) == 3  # after epochs 2, 4 and 5
+    assert result["curve"]["rmse"][-1] == (pytest.approx(result["fit_seconds"]), result["rmse"])
+
+
+def test_others_have_no_curve():
+    with pytest.raises(ParameterError, match="mean has no curve"):
+        run_cell(replace(MEAN, with_curve=True), max_time=60.0)
+
+
+@pytest.mark.parametrize("method", ["emflow", "mcflow"])
+def test_a_fit_that_is_cut_short_says_so(method):
+    assert run_cell(replace(MEAN, method=method), max_time=1e-6)["timed_out"]
+
+
+def test_a_fit_that_ends_in_time_does_not():
+    imputer = build("emflow", {"n_iterations": 1, "n_epochs": 1}, 0, 60.0).fit(prepare(MEAN).train)
+    assert not timed_out(imputer, seconds=61.0, max_time=60.0)  # long, but whole
+
+
+def test_time_to_reach_rounds_like_the_published_numbers():
+    points = [(1.0, 0.2), (2.0, 0.1116), (3.0, 0.1114), (4.0, 0.11)]
+    assert time_to_reach(points, 0.111) == 3.0
+    assert time_to_reach(points, 0.2) == 1.0
+    assert time_to_reach(points, 0.109) is None
+
+
+def test_every_method_of_table_1_is_built_with_the_parameters_of_the_plan():
+    experiment = Experiment.load("table1")
+    for method in experiment.methods:
+        for mechanism in ("mcar", "mar"):
+            (cell,) = experiment.cells("ctg", mechanism, method, folds=1)
+            imputer = build(method, cell.parameters, cell.seed, 7.0)
+            found = imputer.get_params()
+            found |= {name.removeprefix("estimator__"): value for name, value in found.items()}
+            assert {name: found[name] for name in cell.parameters} == cell.parameters
+            assert found.get("max_time") == (7.0 if method in STOP_THEMSELVES else None)
+    assert set(experiment.methods) == set(METHODS)
+
+
+def test_an_unknown_method():
+    with pytest.raises(ParameterError, match="no method 'magic'"):
+        build("magic", {}, 0, 1.0)
+
+
+def test_no_cell_on_the_input(monkeypatch):
+    monkeypatch.setattr(module.sys, "stdin", io.StringIO())
+    with pytest.raises(ParameterError, match="no cell"):
+        module.main()
+
+
+def test_a_cell_ends_when_its_run_is_killed(monkeypatch):
+    codes = []
+    monkeypatch.setattr(module.os, "_exit", codes.append)
+    monkeypatch.setattr(module.sys, "stdin", io.StringIO())  # its end comes when the parent dies
+    module._end_with_parent()
+    assert codes == [1]
+
+
+def test_the_last_line_of_the_output_is_the_result(monkeypatch, capsys):
+    order = json.dumps({"cell": asdict(MEAN), "max_time": 60.0}) + "\n"
+    monkeypatch.setattr(module, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(module.sys, "stdin", io.StringIO(order))
+    module.main()
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["rmse"] == run_cell(MEAN, max_time=60.0)["rmse"]
