@@ -131,4 +131,3 @@ class StagedImputer(Imputer):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "stages_")
-

@@ -32,6 +32,9 @@ def add_parser(commands: Any) -> None:
     table = actions.add_parser("table", help="print a table from the results")
     table.add_argument("name", choices=TABLES)
     table.add_argument("--format", choices=("text", "markdown", "latex"), default="text", help="default: %(default)s")
+    table.add_argument(
+        "--into", type=Path, metavar="PAGE.md", help="put it there, between <!-- NAME --> and <!-- /NAME -->"
+    )
     table.set_defaults(run=_table)
 
     figure = actions.add_parser("figure", help="draw a figure from the results")
@@ -69,7 +72,14 @@ def _run(arguments: argparse.Namespace) -> None:
 def _table(arguments: argparse.Namespace) -> None:
     from emflow.experiments.table import table
 
-    sys.stdout.write(table(arguments.name, arguments.results, arguments.format, arguments.quick) + "\n")
+    form = "markdown" if arguments.into else arguments.format
+    text = table(arguments.name, arguments.results, form, arguments.quick)
+    if arguments.into is None:
+        sys.stdout.write(text + "\n")
+        return
+    from emflow.experiments.page import insert
+
+    insert(arguments.into, arguments.name, text)
 
 
 def _figure(arguments: argparse.Namespace) -> None:

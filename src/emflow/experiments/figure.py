@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,15 @@ def new_figure(width: float, height: float, title: str) -> Figure:
     return drawn
 
 
+def _legend_below(drawn: Figure, axes: Iterable[Axes]) -> None:
+    """Put one legend for all below the panels, where it hides no curve."""
+    entries: dict[str, Any] = {}
+    for axis in axes:
+        handles, names = axis.get_legend_handles_labels()
+        entries |= dict(zip(names, handles, strict=True))
+    drawn.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=len(entries), frameon=False)
+
+
 # --- convergence
 
 
@@ -75,7 +84,8 @@ def draw_convergence(experiment: Experiment, results: Results, quick: bool) -> t
     axes = drawn.subplots(2, len(curves), squeeze=False)
     for column, (dataset, records) in enumerate(curves.items()):
         upper, lower = axes[:, column]
-        upper.set_title(label(dataset))
+        stopped = [experiment.methods[method].label for method, record in records.items() if _stopped(record)]
+        upper.set_title(label(dataset) + (f" ({', '.join(stopped)} stopped by budget)" if stopped else ""))
         published = experiment.published["mcar"][dataset]
         for method, record in records.items():
             name, colour = experiment.methods[method].label, COLOURS[method]
@@ -83,12 +93,15 @@ def draw_convergence(experiment: Experiment, results: Results, quick: bool) -> t
             lower.axhline(mean, color=colour, linestyle=":", linewidth=1.2, label=f"{name}, published")
             if record is None:
                 continue
-            style = {"color": colour, "label": name + (", stopped by its budget" if record["timed_out"] else "")}
-            upper.plot(*zip(*record["curve"]["loss"], strict=True), linewidth=1.4, **style)
-            lower.plot(*zip(*record["curve"]["rmse"], strict=True), linewidth=1.4, marker="o", markersize=3.5, **style)
+            upper.plot(*zip(*record["curve"]["loss"], strict=True), linewidth=1.4, color=colour)
+            lower.plot(
+                *zip(*record["curve"]["rmse"], strict=True),
+                linewidth=1.4, color=colour, marker="o", markersize=3.5, label=name,
+            )  # fmt: skip
         _finish(upper, lower, any(records.values()))
     axes[0, 0].set_ylabel("training loss (nats per row)")
     axes[1, 0].set_ylabel("test RMSE (columns in [0, 1])")
+    _legend_below(drawn, axes[1])
     lines = [_race(experiment, dataset, records) for dataset, records in curves.items()]
     return drawn, "\n".join([*lines, *experiment.notes])
 
@@ -98,11 +111,15 @@ def _finish(upper: Axes, lower: Axes, has_curves: bool) -> None:
         axis.set(xscale="log", xlabel="seconds of fitting")
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-        if has_curves:
-            axis.legend(frameon=False, fontsize=8)
-        else:
+        if not has_curves:
+            axis.set(xticks=[], yticks=[])
+            axis.minorticks_off()
             axis.text(0.5, 0.5, "not run", transform=axis.transAxes, ha="center", va="center", color="grey")
     upper.sharex(lower)
+
+
+def _stopped(record: Record | None) -> bool:
+    return record is not None and bool(record["timed_out"])
 
 
 def _race(experiment: Experiment, dataset: str, records: dict[str, Record | None]) -> str:
@@ -155,12 +172,15 @@ def draw_hyperparameters(experiment: Experiment, results: Results, quick: bool) 
     axes = drawn.subplots(1, len(experiment.sweep), squeeze=False, sharey=True)[0]
     lines = []
     for axis, (name, values) in zip(axes, experiment.sweep.items(), strict=True):
-        found = [_errors(cells, results, experiment.methods[method].parameters | {name: value}) for value in values]
-        points = [(value, np.mean(errors), np.ptp(errors) / 2) for value, errors in zip(values, found) if errors]  # noqa: B905
-        lines += [f"{name} = {value:g}: RMSE {mean:.4f}" for value, mean, _ in points]
-        if points:
+        spec = experiment.methods[method].parameters
+        folds = {value: _folds(cells, results, spec | {name: value}) for value in values}
+        lines += [f"{name} = {value:g}: {_in_words(records)}" for value, records in folds.items() if records]
+        errors = {value: [record["rmse"] for record in records] for value, records in folds.items() if records}
+        if errors:
+            means = [np.mean(found) for found in errors.values()]
+            ends = [[mean - min(found), max(found) - mean] for mean, found in zip(means, errors.values(), strict=True)]
             axis.errorbar(
-                *zip(*points, strict=True), color=COLOURS["emflow"], marker="o", markersize=4, capsize=3,
+                list(errors), means, np.transpose(ends), color=COLOURS["emflow"], marker="o", markersize=4, capsize=3,
                 label=f"EMFlow on {label(dataset)}, mean and range of folds",
             )  # fmt: skip
         for rival in ("emflow", "mcflow"):
@@ -171,15 +191,21 @@ def draw_hyperparameters(experiment: Experiment, results: Results, quick: bool) 
         axis.spines[["top", "right"]].set_visible(False)
     _need(bool(lines), experiment, quick)
     axes[0].set_ylabel("test RMSE (columns in [0, 1])")
-    axes[0].set_ylim(bottom=0)
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].margins(y=0.25)
+    _legend_below(drawn, axes)
     return drawn, "\n".join(lines)
 
 
-def _errors(cells: list[Cell], results: Results, parameters: dict[str, Any]) -> list[float]:
-    """Return the test RMSE of every fold that was run with these values of the hyperparameters in the sweep."""
+def _folds(cells: list[Cell], results: Results, parameters: dict[str, Any]) -> list[Record]:
+    """Return the record of every fold that was run with these values of the hyperparameters and gave a number."""
     records = [results.get(cell) for cell in cells if cell.parameters.items() >= parameters.items()]
-    return [record["rmse"] for record in records if record is not None and record["rmse"] is not None]
+    return [record for record in records if record is not None and record["rmse"] is not None]
+
+
+def _in_words(records: list[Record]) -> str:
+    stopped = sum(record["timed_out"] for record in records)
+    mark = f", {stopped} of them stopped by budget" if stopped else ""
+    return f"RMSE {np.mean([record['rmse'] for record in records]):.4f}, folds: {len(records)}{mark}"
 
 
 def _need(there: bool, experiment: Experiment, quick: bool) -> None:

@@ -8,9 +8,6 @@ import pytest
 
 from emflow.datasets import store
 
-pytest.importorskip("pandas")
-pytest.importorskip("pyarrow")
-
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):

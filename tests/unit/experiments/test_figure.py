@@ -30,8 +30,8 @@ def test_convergence(curves, tmp_path):
     paths, summary = figure("convergence", curves, tmp_path / "new" / "folder")
     check(paths)
     words = paths[1].read_text()
-    assert "MCFlow, stopped by its budget" in words
-    assert "EMFlow, stopped by its budget" not in words
+    assert "Letter (MCFlow stopped by budget)" in words
+    assert words.count("stopped by budget") == 1
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
     lines = summary.splitlines()
     assert lines[0].startswith("Letter: seconds")
@@ -50,12 +50,14 @@ def test_ratio():
 def test_hyperparameters(write, record, tmp_path):
     records = [
         record("hyperparameters", "news", "emflow", fold=fold, configuration=n, rmse=0.14 + 0.001 * n + 0.002 * fold)
+        | {"timed_out": n == 1 and fold == 1}
         for n in range(7)
         for fold in range(2)
     ]
     paths, summary = figure("hyperparameters", write("hyperparameters", records), tmp_path)
     check(paths)
-    assert "step_exponent = 0.6: RMSE 0.1410" in summary
+    assert "step_exponent = 0.6: RMSE 0.1410, folds: 2\n" in summary
+    assert "step_exponent = 0.7: RMSE 0.1420, folds: 2, 1 of them stopped by budget" in summary
     assert "reconstruction_weight = 1e+06: RMSE 0.1430" in summary  # the common point, third of the first sweep
     assert len(summary.splitlines()) == 8
 
