@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from emflow.cli import main
+from emflow.experiments import run as experiments
+from emflow.experiments.page import insert
+from emflow.experiments.table import table
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
@@ -31,7 +34,7 @@ def test_blocks_are_python_or_shell():
     assert len(PYTHON) >= 5
 
 
-@pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("emflow ")])
+@pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("emflow impute")])
 def test_command_lines_run(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -40,6 +43,35 @@ def test_command_lines_run(line, tmp_path, monkeypatch):
     Path("measurements.csv").write_text("\n".join(["a,b,c", *rows]))
     assert main(shlex.split(line)[1:]) == 0
     assert ",," not in Path("filled.csv").read_text()
+
+
+@pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("emflow experiments table")])
+def test_tables_are_printed(line, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert main(shlex.split(line)[1:]) == 0
+    assert "EMFlow" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("emflow experiments run")])
+def test_experiments_start(line, monkeypatch):
+    """The real ones take hours: what the command would run is enough."""
+    asked = []
+    monkeypatch.setattr(experiments, "run", lambda *names, **options: asked.append(names) or experiments.Report())
+    assert main(shlex.split(line)[1:]) == 0
+    assert [name for name, _ in asked] == [shlex.split(line)[3]]
+
+
+def test_table_1_is_that_of_the_results(tmp_path):
+    """To bring it up to date: emflow experiments table table1 --into README.md."""
+    page = tmp_path / "README.md"
+    page.write_bytes((ROOT / "README.md").read_bytes())
+    insert(page, "table1", table("table1", ROOT / "results", "markdown"))
+    assert page.read_text() == (ROOT / "README.md").read_text()
+
+
+def test_every_shell_line_is_tested():
+    known = ("emflow impute", "emflow experiments table", "emflow experiments run", "make ", "pip install ")
+    assert all(line.startswith(known) for line in SHELL)
 
 
 @pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("make ")])

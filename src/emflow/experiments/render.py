@@ -44,10 +44,10 @@ def text(sheet: Sheet) -> str:
 
 def markdown(sheet: Sheet) -> str:
     """Return a pipe table per block."""
-    parts = [f"## {sheet.title}"]
+    parts = [f"**{sheet.title}**"]
     for block in sheet.blocks:
         lines = [block.header, [":--", *["--:"] * (len(block.header) - 1)], *block.rows]
-        parts += [f"### {block.heading}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+        parts += [f"**{block.heading}**", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in sheet.notes)])
 
 

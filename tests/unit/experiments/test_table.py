@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from emflow.datasets import SPECS
 from emflow.errors import EMFlowError
 from emflow.experiments.render import FORMATS
 from emflow.experiments.table import Entry, number, published_text, table
@@ -43,7 +44,7 @@ def test_rows_without_results_say_why(folder):
     assert row(text, "CTG")[:4] == ["CTG", "", "not run", ".104 ± .006"]
     web = row(text, "Web", block=1)
     assert web[2:4] == ["no data", ".002 ± .004"]
-    assert f"{web[0].removeprefix('Web ')} web cannot be had" in text
+    assert f"{web[0].removeprefix('Web ')} {SPECS['web'].note}" in text
     for name in ("News", "Air", "Letter", "Concrete", "Review", "Credit", "Energy", "CTG", "Song", "Wine", "Web"):
         assert len([line for line in text.splitlines() if line.startswith(f"| {name}")]) == 2
 
