@@ -1,21 +1,19 @@
-"""Runs of experiments, each cell in a process of its own; all but one are stand-ins that import nothing."""
+"""Runs of experiments, each cell in a process of its own; the work of all but one is a stand-in."""
 
 import argparse
 import json
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import stub_cell
 
 from emflow import datasets
 from emflow.errors import DatasetError, EMFlowError, ParameterError
 from emflow.experiments import cli
 from emflow.experiments import run as module
+from emflow.experiments.cell import run_cell
 from emflow.experiments.run import run
-
-STUB = Path(__file__).with_name("stub_cell.py")
 
 
 def small(name, *, target=False):
@@ -28,7 +26,7 @@ def small(name, *, target=False):
 @pytest.fixture(autouse=True)
 def stand_ins(monkeypatch):
     monkeypatch.setattr(datasets, "load", small)
-    monkeypatch.setattr(module, "COMMAND", (sys.executable, str(STUB)))
+    monkeypatch.setattr(module, "run_cell", stub_cell.run_cell)
 
 
 def lines(folder, name="table1"):
@@ -53,7 +51,7 @@ def test_no_finished_cell_is_run_again_and_a_cut_line_is(tmp_path, capsys):
     for line in first:
         assert (line["rmse"], line["congeniality"], line["regression"]) == (0.25, 1.5, "logistic")
         assert (line["rows"], line["columns"], line["note"], line["budget"]) == (100, 5, "A note.", 1200)
-        assert line["machine"]["threads"] == int(line["threads_seen"]) == max(1, os.cpu_count() // 2)
+        assert line["machine"]["threads"] == line["threads_seen"] == max(1, os.cpu_count() // 2)
         assert set(line["versions"]) == {"python", "torch", "numpy", "scikit-learn", "emflow-impute"}
     main(*order)
     assert "0 cells run, 4 were there already" in capsys.readouterr().err
@@ -130,7 +128,7 @@ def test_bad_arguments(tmp_path, wrong):
 
 def test_the_real_process_tells_its_error(tmp_path, monkeypatch):
     """Without its data a cell fails, which takes the imports and nothing more."""
-    monkeypatch.setattr(module, "COMMAND", (sys.executable, "-m", "emflow.experiments.cell"))
+    monkeypatch.setattr(module, "run_cell", run_cell)
     monkeypatch.setenv("EMFLOW_DATA", str(tmp_path))
     monkeypatch.setenv("EMFLOW_CACHE", str(tmp_path))
     (tmp_path / "wine.parquet").write_text("no table")

@@ -1,14 +1,8 @@
-"""Run one cell: `python -m emflow.experiments.cell`, fed by `run` with JSON on the standard input.
-
-The process is the cell's own, so that its time and its peak memory are too.
-"""
+"""One cell: from a data set and a method to a line of results."""
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import threading
 import time
 import warnings
 from dataclasses import dataclass
@@ -19,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emflow import datasets, metrics, missingness
-from emflow.errors import ParameterError
 from emflow.experiments.curve import curve_of
 from emflow.experiments.methods import build, warm_up
 from emflow.experiments.plan import N_FOLDS, Cell
@@ -162,23 +155,3 @@ def peak_memory() -> float:
 
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-
-
-def main() -> None:
-    """Read a cell from the standard input, write its result to the standard output as the last line."""
-    order = json.loads(sys.stdin.readline() or "null")
-    if order is None:
-        raise ParameterError("no cell on the standard input: use `emflow experiments run`")
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    result = run_cell(Cell(**order["cell"]), order["max_time"])
-    sys.stdout.write("\n" + json.dumps(result) + "\n")
-
-
-def _end_with_parent() -> None:
-    """Wait for the end of the input, which comes when the parent dies: nobody is left to take the result."""
-    sys.stdin.read()
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

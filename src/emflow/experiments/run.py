@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from tqdm.auto import tqdm
 
 from emflow import datasets
-from emflow.errors import DatasetError, EMFlowError, ParameterError
+from emflow.errors import DatasetError, ParameterError
+from emflow.experiments.cell import run_cell
 from emflow.experiments.machine import provenance
 from emflow.experiments.methods import METHODS, STOP_THEMSELVES
 from emflow.experiments.plan import N_FOLDS, Cell, Experiment
+from emflow.experiments.process import CellError, call
 from emflow.experiments.results import Record, Results
 
-COMMAND = (sys.executable, "-m", "emflow.experiments.cell")
 BUDGET = 20 * 60.0  # seconds per cell
 GRACE = 60.0  # seconds beyond twice the budget, after which a method that should have stopped itself is killed
 METRICS = ("rmse", "mae", "sliced_wasserstein", "energy_distance", "congeniality")
-
-
-class CellError(EMFlowError):
-    """A cell failed; the message is the end of what its process said."""
 
 
 @dataclass
@@ -134,7 +129,7 @@ def _run_all(
     todo: list[Cell], data: dict[str, Any], results: Results, report: Report, jobs: int, budget: float, quiet: bool
 ) -> None:
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    running: set[subprocess.Popen[str]] = set()
+    running: set[BaseProcess] = set()
     pool = ThreadPoolExecutor(jobs)
     bar = tqdm(total=len(todo), desc="experiments", unit="cell", disable=quiet, smoothing=0)
     with pool, bar:
@@ -159,33 +154,10 @@ def _run_all(
             raise
 
 
-def execute(cell: Cell, budget: float, threads: int, running: set[subprocess.Popen[str]]) -> Record:
+def execute(cell: Cell, budget: float, threads: int, running: set[BaseProcess]) -> Record:
     """Run a cell in a fresh process and return its result; `running` holds the process meanwhile."""
     limit = 2 * budget + GRACE if cell.method in STOP_THEMSELVES else budget
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = os.environ | dict.fromkeys(names, str(threads))
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(  # noqa: S603
-            COMMAND, stdin=subprocess.PIPE, stdout=output, stderr=errors, text=True, env=environment
-        )
-        running.add(process)
-        assert process.stdin is not None
-        try:  # the pipe stays open: its end tells the cell that the run was killed
-            process.stdin.write(json.dumps({"cell": asdict(cell), "max_time": budget}) + "\n")
-            process.stdin.flush()
-            code = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            return dict.fromkeys(METRICS) | {"timed_out": True, "budget": budget, "fit_seconds": None}
-        except BrokenPipeError:
-            code = process.wait()
-        finally:
-            running.discard(process)
-            process.kill()
-            process.wait()
-            process.stdin.close()
-        if code != 0:
-            errors.seek(0)
-            raise CellError(errors.read().strip() or f"the process ended with code {code}")
-        output.seek(0)
-        result: Record = json.loads(output.read().splitlines()[-1])
-        return result | {"budget": budget}
+    result = call(run_cell, (cell, budget), limit, threads, running)
+    if result is None:
+        result = dict.fromkeys(METRICS) | {"timed_out": True, "fit_seconds": None}
+    return result | {"budget": budget}

@@ -1,14 +1,11 @@
 """One cell: its data, its measurements, its curve. In this process, on a small stand-in for the data."""
 
-import io
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from emflow.errors import ParameterError
-from emflow.experiments import cell as module
 from emflow.experiments.cell import peak_memory, prepare, run_cell, timed_out
 from emflow.experiments.curve import time_to_reach
 from emflow.experiments.methods import METHODS, STOP_THEMSELVES, build
@@ -129,26 +126,3 @@ def test_every_method_of_table_1_is_built_with_the_parameters_of_the_plan():
 def test_an_unknown_method():
     with pytest.raises(ParameterError, match="no method 'magic'"):
         build("magic", {}, 0, 1.0)
-
-
-def test_no_cell_on_the_input(monkeypatch):
-    monkeypatch.setattr(module.sys, "stdin", io.StringIO())
-    with pytest.raises(ParameterError, match="no cell"):
-        module.main()
-
-
-def test_a_cell_ends_when_its_run_is_killed(monkeypatch):
-    codes = []
-    monkeypatch.setattr(module.os, "_exit", codes.append)
-    monkeypatch.setattr(module.sys, "stdin", io.StringIO())  # its end comes when the parent dies
-    module._end_with_parent()
-    assert codes == [1]
-
-
-def test_the_last_line_of_the_output_is_the_result(monkeypatch, capsys):
-    order = json.dumps({"cell": asdict(MEAN), "max_time": 60.0}) + "\n"
-    monkeypatch.setattr(module, "_end_with_parent", lambda: None)
-    monkeypatch.setattr(module.sys, "stdin", io.StringIO(order))
-    module.main()
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result["rmse"] == run_cell(MEAN, max_time=60.0)["rmse"]
