@@ -13,13 +13,16 @@ from emflow.experiments.cli import add_parser as add_experiments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0, or 1 after a message on the standard error stream."""
+    """Run the command line and return its exit code: 0, 1 after an error, 130 after an interrupt."""
     arguments = _parser().parse_args(argv)
     try:
         arguments.run(arguments)
     except (EMFlowError, OSError, UnicodeDecodeError) as error:
         print(f"emflow: error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("emflow: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -72,7 +72,8 @@ class EMFlowImputer(StagedImputer):
     patience : int
         Stop after so many outer iterations in a row without improvement. The best one is kept.
     max_time : float or None
-        Seconds after which training stops at the end of the epoch; what was learnt till then is kept.
+        Seconds after which training stops at the end of the epoch. An outer iteration that is cut short is left out,
+        unless it is the first.
     checkpoint : path or None
         A folder. The state of the run is written there after every epoch, and a `fit` with the same data and
         parameters goes on from it; killed and resumed gives what an uninterrupted run gives, bit for bit.

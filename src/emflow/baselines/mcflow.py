@@ -51,7 +51,8 @@ class MCFlowImputer(Imputer):
         In their published code the gradients of the network's loss by the flow's weights are not cleared before the
         flow's next step, which thus follows both losses. True does so too; False lets the flow follow its own alone.
     max_time : float or None
-        Seconds after which training stops at the end of the epoch; `timed_out_` tells.
+        Seconds after which training stops at the end of the epoch; `timed_out_` tells. A flow that has not trained as
+        long as the one before it by then is left out.
     device : str
         "cpu", or a CUDA device.
     random_state : int, RandomState or None
@@ -127,15 +128,22 @@ class MCFlowImputer(Imputer):
                 seconds = time.monotonic() - started
                 history.append({"epoch": epoch, "flow_loss": losses[0], "network_loss": losses[1], "seconds": seconds})
                 bar.update()
-                last = epoch == self.n_epochs or seconds > deadline
-                if last or (epoch > 1 and epoch & (epoch - 1) == 0):  # a power of two
+                late = seconds > deadline
+                if self._is_stage(epoch, late):
                     stages.append(training.complete_anew())
                     stage_history.append({"epoch": epoch, "seconds": time.monotonic() - started})
-                if last:
+                if late:
                     break
         self.stages_, self.stage_history_, self.history_ = stages, stage_history, history
         self.timed_out_ = len(history) < self.n_epochs
         return self
+
+    def _is_stage(self, epoch: int, late: bool) -> bool:
+        """Whether rows are completed anew after an epoch: a power of two, the last one, or the one that time ends."""
+        before = 1 << (epoch.bit_length() - 1)  # the power of two at which this flow started
+        if late and epoch > 1:
+            return 2 * epoch >= 3 * before or epoch == before
+        return late or epoch == self.n_epochs or epoch == before > 1
 
     def _complete(self, X: Array) -> Tensor:
         x, missing = self._tensors(X)

@@ -113,7 +113,7 @@ def _spec(name: str, images: bool) -> Spec:
 
 
 def _find(spec: Spec) -> Path | None:
-    """Return the local file of a set: whole before partial, EMFLOW_DATA before the cache."""
+    """Return the local file of a set: EMFLOW_DATA before the cache, in either of them whole before partial."""
     stems = [spec.name, *([spec.partial.stem] if spec.partial else [])]
     paths = (folder / f"{stem}{spec.suffix}" for folder in store.folders() for stem in stems)
     return next((path for path in paths if path.is_file()), None)

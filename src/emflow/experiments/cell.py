@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emflow import datasets, metrics, missingness
+from emflow.errors import DataError
 from emflow.experiments.curve import curve_of
 from emflow.experiments.methods import build, warm_up
 from emflow.experiments.plan import N_FOLDS, Cell
@@ -100,9 +101,10 @@ def run_cell(cell: Cell, max_time: float) -> dict[str, Any]:
         fitted = time.perf_counter()
         filled = np.asarray(imputer.transform(split.test_holes))
         done = time.perf_counter()
-    memory = peak_memory()
+        memory = peak_memory()
+        measured = measure(cell, split, filled)
     result: dict[str, Any] = {
-        **measure(cell, split, filled),
+        **measured,
         "fit_seconds": fitted - started,
         "transform_seconds": done - fitted,
         "timed_out": timed_out(imputer, fitted - started, max_time),
@@ -129,7 +131,10 @@ def measure(cell: Cell, split: Split, filled: Array) -> dict[str, float | None]:
     }
     if cell.regression is not None and split.target is not None:
         use = split.predictors
-        values["congeniality"] = metrics.congeniality(X[:, use], filled[:, use], split.target, kind=cell.regression)
+        try:
+            values["congeniality"] = metrics.congeniality(X[:, use], filled[:, use], split.target, kind=cell.regression)
+        except DataError as error:  # the fit may have taken hours: what else it gave is kept
+            warnings.warn(f"no congeniality: {error}", RuntimeWarning, stacklevel=2)
     return {name: None if value is None else float(value) for name, value in values.items()}
 
 
@@ -142,8 +147,8 @@ def timed_out(imputer: Any, seconds: float, max_time: float) -> bool:
     return seconds >= max_time and len(imputer.history_["epochs"]) < imputer.n_iterations * imputer.n_epochs
 
 
-def peak_memory() -> float:
-    """Megabytes that this process has held at most.
+def peak_memory() -> float | None:
+    """Megabytes that this process has held at most, None where the system does not tell.
 
     Linux tells it for the program alone (VmHWM); elsewhere `getrusage` may count the parent from which it was forked.
     """
@@ -151,7 +156,9 @@ def peak_memory() -> float:
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
 
     table = actions.add_parser("table", help="print a table from the results")
     table.add_argument("name", choices=TABLES)
-    table.add_argument("--format", choices=("text", "markdown", "latex"), default="text", help="default: %(default)s")
+    table.add_argument("--format", choices=("text", "markdown", "latex"), help="default: text")
     table.add_argument(
         "--into", type=Path, metavar="PAGE.md", help="put it there, between <!-- NAME --> and <!-- /NAME -->"
     )
@@ -50,7 +50,10 @@ def add_parser(commands: Any) -> None:
 
 
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError("name at least one")
+    return names
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -72,7 +75,9 @@ def _run(arguments: argparse.Namespace) -> None:
 def _table(arguments: argparse.Namespace) -> None:
     from emflow.experiments.table import table
 
-    form = "markdown" if arguments.into else arguments.format
+    form = arguments.format or ("markdown" if arguments.into else "text")
+    if arguments.into and form != "markdown":
+        raise EMFlowError(f"--into writes Markdown: leave out --format {form}")
     text = table(arguments.name, arguments.results, form, arguments.quick)
     if arguments.into is None:
         sys.stdout.write(text + "\n")

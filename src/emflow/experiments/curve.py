@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -76,9 +77,22 @@ def _error(imputer: Any, split: Split) -> float:
     return float(metrics.rmse(split.test, filled, split.missing))
 
 
-def time_to_reach(points: Points, target: float) -> float | None:
-    """Return the seconds at which a curve first shows an RMSE that rounds to the target or less, None if never.
+def average(curves: list[Points]) -> Points:
+    """Return the mean of several curves, point by point in seconds and value; a longer one is cut."""
+    length = min(map(len, curves))
+    means = np.mean([curve[:length] for curve in curves], axis=0)
+    return [(float(seconds), float(value)) for seconds, value in means]
 
-    The published targets have three digits: .1114 reaches .111.
+
+def time_to_reach(points: Points, target: float) -> tuple[float, float]:
+    """Return between which seconds a curve comes to an RMSE that rounds to the target or less.
+
+    That is the point before the first one there, and that one: infinity if there is none. The published targets have
+    three digits, so .1114 reaches .111.
     """
-    return next((seconds for seconds, rmse in points if round(rmse, 3) <= target), None)
+    before = 0.0
+    for seconds, rmse in points:
+        if round(rmse, 3) <= target:
+            return before, seconds
+        before = seconds
+    return before, math.inf

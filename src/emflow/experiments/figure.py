@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emflow.errors import EMFlowError
-from emflow.experiments.curve import time_to_reach
+from emflow.experiments.curve import Points, average, time_to_reach
 from emflow.experiments.plan import Cell, Experiment, label
 from emflow.experiments.results import Record, Results
 
@@ -52,9 +53,11 @@ def figure(
 
 def new_figure(width: float, height: float, title: str) -> Figure:
     """Return an empty figure (inches) that draws without a window."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise EMFlowError(f'figures need matplotlib ({error}): pip install "emflow-impute[bench]"') from error
     drawn = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(drawn)
     drawn.suptitle(title)
@@ -76,28 +79,27 @@ def _legend_below(drawn: Figure, axes: Iterable[Axes]) -> None:
 def draw_convergence(experiment: Experiment, results: Results, quick: bool) -> tuple[Figure, str]:
     """Draw the loss above and the test RMSE below over time, a column per set; say who is there first."""
     curves = {
-        dataset: {method: _first(experiment, dataset, method, results, quick) for method in experiment.methods}
+        dataset: {method: _records(experiment, dataset, method, results, quick) for method in experiment.methods}
         for dataset in experiment.sets
     }
-    _need(any(record for records in curves.values() for record in records.values()), experiment, quick)
+    _need(any(found for records in curves.values() for found in records.values()), experiment, quick)
     drawn = new_figure(3.8 * len(curves), 6.4, QUICK if quick else "")
     axes = drawn.subplots(2, len(curves), squeeze=False)
     for column, (dataset, records) in enumerate(curves.items()):
         upper, lower = axes[:, column]
-        stopped = [experiment.methods[method].label for method, record in records.items() if _stopped(record)]
+        stopped = [experiment.methods[m].label for m, found in records.items() if any(r["timed_out"] for r in found)]
         upper.set_title(label(dataset) + (f" ({', '.join(stopped)} stopped by budget)" if stopped else ""))
         published = experiment.published["mcar"][dataset]
-        for method, record in records.items():
+        for method, found in records.items():
             name, colour = experiment.methods[method].label, COLOURS[method]
             mean = published[method][0]
             lower.axhline(mean, color=colour, linestyle=":", linewidth=1.2, label=f"{name}, published")
-            if record is None:
-                continue
-            upper.plot(*zip(*record["curve"]["loss"], strict=True), linewidth=1.4, color=colour)
-            lower.plot(
-                *zip(*record["curve"]["rmse"], strict=True),
-                linewidth=1.4, color=colour, marker="o", markersize=3.5, label=name,
-            )  # fmt: skip
+            if found:
+                upper.plot(*zip(*_mean(found, "loss"), strict=True), linewidth=1.4, color=colour)
+                lower.plot(
+                    *zip(*_mean(found, "rmse"), strict=True),
+                    linewidth=1.4, color=colour, marker="o", markersize=3.5, label=name,
+                )  # fmt: skip
         _finish(upper, lower, any(records.values()))
     axes[0, 0].set_ylabel("training loss (nats per row)")
     axes[1, 0].set_ylabel("test RMSE (columns in [0, 1])")
@@ -118,46 +120,43 @@ def _finish(upper: Axes, lower: Axes, has_curves: bool) -> None:
     upper.sharex(lower)
 
 
-def _stopped(record: Record | None) -> bool:
-    return record is not None and bool(record["timed_out"])
-
-
-def _race(experiment: Experiment, dataset: str, records: dict[str, Record | None]) -> str:
+def _race(experiment: Experiment, dataset: str, records: dict[str, list[Record]]) -> str:
     """Say how long each method takes to the published RMSE of each, and how many times longer MCFlow takes."""
-    if not all(records.values()):
-        lacking = ", ".join(method for method, record in records.items() if record is None)
-        return f"{label(dataset)}: not run ({lacking})"
-    lines = [f"{label(dataset)}: seconds of fitting until the test RMSE, rounded to three digits, is"]
+    lacking = [method for method, found in records.items() if not found]
+    if lacking:
+        return f"{label(dataset)}: not run ({', '.join(lacking)})"
+    folds = ", ".join(f"{experiment.methods[method].label} {len(found)}" for method, found in records.items())
+    lines = [f"{label(dataset)}: seconds of fitting until the test RMSE, rounded to three digits, is (folds: {folds})"]
     for rival in records:
-        target = experiment.published["mcar"][dataset][rival][0]
-        times = [_time(record, target) for record in records.values() if record]
-        shown = ", ".join(
-            f"{experiment.methods[method].label} {'> ' if bound else ''}{seconds:.1f} s"
-            for method, (seconds, bound) in zip(records, times, strict=True)
-        )
-        lines.append(f"  {target:.3f} ({experiment.methods[rival].label}, published): {shown}; {ratio(*times)}")
+        target, whose = experiment.published["mcar"][dataset][rival][0], experiment.methods[rival].label
+        times = {method: time_to_reach(_mean(found, "rmse"), target) for method, found in records.items()}
+        shown = ", ".join(f"{experiment.methods[method].label} {in_words(*time)}" for method, time in times.items())
+        lines.append(f"  {target:.3f} ({whose}, published): {shown}; {ratio(*times.values())}")
     return "\n".join(lines)
 
 
-def _time(record: Record, target: float) -> tuple[float, bool]:
-    """Return the seconds to the target; True beside them if they are but a lower bound, all the method had."""
-    points = record["curve"]["rmse"]
-    seconds = time_to_reach(points, target)
-    return (points[-1][0], True) if seconds is None else (seconds, False)
+def in_words(after: float, by: float) -> str:
+    """Say when a curve came to its target, as far as its points tell."""
+    if by == math.inf:
+        return f"not within {after:.1f} s"
+    return f"after {after:.1f} to {by:.1f} s"
 
 
-def ratio(ours: tuple[float, bool], theirs: tuple[float, bool]) -> str:
-    """Say how many times longer the other takes; each time comes with whether it is but a lower bound."""
-    if ours[1] and theirs[1]:
-        return "neither gets there"
-    bound = "at most " if ours[1] else "at least " if theirs[1] else ""
-    return f"{bound}{theirs[0] / ours[0]:.1f} times as long"
+def ratio(ours: tuple[float, float], theirs: tuple[float, float]) -> str:
+    """Say how many times longer the other takes at least, whatever happened between the points of the curves."""
+    if ours[1] == math.inf:
+        return "neither gets there" if theirs[1] == math.inf else "only the other gets there"
+    return f"at least {theirs[0] / ours[1]:.1f} times as long"
 
 
-def _first(experiment: Experiment, dataset: str, method: str, results: Results, quick: bool) -> Record | None:
-    """Return the record of the first fold that has a curve."""
+def _records(experiment: Experiment, dataset: str, method: str, results: Results, quick: bool) -> list[Record]:
+    """Return the records of all folds that have a curve."""
     records = (results.get(cell) for cell in experiment.cells(dataset, "mcar", method, quick=quick))
-    return next((record for record in records if record and record.get("curve")), None)
+    return [record for record in records if record and record.get("curve")]
+
+
+def _mean(records: list[Record], name: str) -> Points:
+    return average([record["curve"][name] for record in records])
 
 
 # --- hyperparameters

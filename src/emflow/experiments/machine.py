@@ -27,13 +27,14 @@ def provenance(threads: int) -> dict[str, Any]:
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the source, "-dirty" where it has changed since; None for an installed package.
+    """Return the commit of the source, "-dirty" if the package has changed since; None for an installed package.
 
     An environment may lie within a repository that is not ours: the commit counts only if git knows this file.
     """
     try:
         _git("ls-files", "--error-unmatch", HERE.name)
-        return _git("describe", "--always", "--dirty")
+        changed = _git("status", "--porcelain", "--", str(HERE.parents[1]))
+        return _git("describe", "--always") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -17,7 +17,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-NAMES = ("table1", "congeniality", "convergence", "hyperparameters")
+TABLES, FIGURES = ("table1", "congeniality"), ("convergence", "hyperparameters")
+NAMES = TABLES + FIGURES
+WITH_CURVE = ("emflow", "mcflow")  # the methods that the paper races
 N_FOLDS = 5
 LARGE = 10_000  # rows from which on only two of the five folds are run, unless asked for
 LABELS = {"ctg": "CTG"}
@@ -92,11 +94,13 @@ class Experiment:
     cells_of : str
         The experiment whose cells these are, and whose results hold them; mostly its own name.
     value : str
-        The metric that is shown, with so many `digits`.
+        The metric that is shown, with so many `digits`; the published ones have `published_digits`.
     folds : int or None
         Folds that are run; None runs all five of a small set and two of a large one.
     sweep : dict
         Hyperparameter -> values. Each moves alone.
+    curves : list of str
+        Sets on which loss and test RMSE over time are wanted, of EMFlow and MCFlow under MCAR.
     """
 
     name: str
@@ -111,9 +115,10 @@ class Experiment:
     published: Published
     quick: dict[str, int]
     digits: int = 4
+    published_digits: int = 3
     folds: int | None = None
     sweep: dict[str, list[float]] = field(default_factory=dict)
-    curve: bool = False
+    curves: list[str] = field(default_factory=list)
     congeniality: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -125,11 +130,12 @@ class Experiment:
         entries = _read(name)
         source = entries.setdefault("cells_of", name)
         if source != name:
-            inherited = ("mcar_rate", "seed", "methods", "quick", "folds", "congeniality")
+            inherited = ("mcar_rate", "seed", "methods", "quick", "folds", "congeniality", "curves")
             entries = {key: value for key, value in _read(source).items() if key in inherited} | entries
         if "published_in" in entries:
             entries["published"] = _read(entries.pop("published_in"))["published"]
-        entries["methods"] = {key: Method(**method) for key, method in entries["methods"].items()}
+        chosen = entries.pop("only", entries["methods"])
+        entries["methods"] = {key: Method(**method) for key, method in entries["methods"].items() if key in chosen}
         return cls(name=name, **entries)
 
     def select(
@@ -160,7 +166,8 @@ class Experiment:
                     experiment=self.cells_of, dataset=dataset, mechanism=mechanism,
                     rate=rate, method=method, parameters=parameters, fold=fold, seed=self.seed,
                     max_rows=self.quick["max_rows"] if quick else None,
-                    regression=self.congeniality.get(dataset), with_curve=self.curve,
+                    regression=self.congeniality.get(dataset),
+                    with_curve=dataset in self.curves and mechanism == "mcar" and method in WITH_CURVE,
                 )  # fmt: skip
 
     def _configurations(self, mechanism: str, method: str, quick: bool) -> Iterable[dict[str, Any]]:

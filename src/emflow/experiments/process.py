@@ -1,13 +1,15 @@
 """A process of its own for every cell, so that its time and its peak memory are its own, and it can be killed.
 
-Importing torch and scikit-learn takes seconds. Where the system can fork, one server imports them once, and every cell
-is forked from it, as fresh as at the end of the imports.
+Importing torch and scikit-learn takes seconds. On Linux one server imports them once, and every cell is forked from
+it, as fresh as at the end of the imports.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from typing import Any, TypeVar
 from emflow.errors import EMFlowError
 
 T = TypeVar("T")
-_FORK = "forkserver" in multiprocessing.get_all_start_methods()
+_FORK = sys.platform == "linux"  # elsewhere system libraries do not bear a fork once they are loaded
 CONTEXT: Any = multiprocessing.get_context("forkserver" if _FORK else "spawn")  # their types differ, their use does not
 if _FORK:
     CONTEXT.set_forkserver_preload(["emflow.experiments.cell", "emflow.baselines"])
@@ -51,7 +53,7 @@ def call(
         if not receiver.poll(limit):
             return None
         failed, value = receiver.recv()
-    except EOFError:
+    except (EOFError, OSError):  # it died, before or while it answered
         process.join()
         raise CellError(f"the process ended with code {process.exitcode}") from None
     finally:
@@ -68,6 +70,7 @@ def _answer(
     sender: Connection, environment: dict[str, str], threads: int, work: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
     """Run in the process: send (False, result) or (True, traceback)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt of the terminal goes to all; the run ends its cells
     os.environ.update(environment)  # that of the server may be an older one
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads(threads)

@@ -37,10 +37,14 @@ class Results:
         """Return the latest record of a cell, or None if it is not finished."""
         return self._records.get(cell.key)
 
-    def finished(self, cell: Cell, budget: float) -> bool:
-        """Whether a cell need not be run: it is there, and did not run out of less time than this budget (seconds)."""
+    def finished(self, cell: Cell, budget: float, rows: int) -> bool:
+        """Whether a cell need not be run.
+
+        It is there, on a set of so many rows (a part of a set may have been replaced by the whole), and did not run
+        out of less time than this budget (seconds).
+        """
         record = self.get(cell)
-        return record is not None and not (record["timed_out"] and record["budget"] < budget)
+        return record is not None and record["rows"] == rows and not (record["timed_out"] and record["budget"] < budget)
 
     def append(self, record: Record) -> None:
         """Write the record at the end of the file, as one line in one piece."""

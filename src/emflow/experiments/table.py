@@ -10,12 +10,16 @@ import numpy as np
 
 from emflow import datasets
 from emflow.errors import EMFlowError
-from emflow.experiments.plan import Experiment, label
+from emflow.experiments.plan import FIGURES, Experiment, label
 from emflow.experiments.render import FORMATS, Block, Sheet
 from emflow.experiments.results import Record, Results
 
 SD_FLOOR = 0.0005  # half a unit of the last published digit: what a published .000 may be at most
-TIMED_OUT = "†"
+TIMED_OUT, DIVERGED = "†", "‡"
+MARKS = {
+    TIMED_OUT: "Stopped by the time budget of a cell in at least one fold: what was learnt until then.",
+    DIVERGED: "Training diverged in at least one fold: what was learnt before.",
+}
 MECHANISMS = {"mcar": "MCAR, 20 % of all cells", "mar": "MAR, the last 30 % of the columns"}
 MAR_NOTE = (
     "The MAR formula of the paper cannot give the missing rates of its own table. Here it has an intercept, solved "
@@ -29,16 +33,29 @@ UNITS_NOTE = (
 
 @dataclass(frozen=True)
 class Entry:
-    """What the folds of a method on a set gave: values of those with a number, and whether time ran out for any."""
+    """What the folds of a method on a set gave.
+
+    Attributes
+    ----------
+    values : list of float
+        Of the folds with a number; those that were killed when their time was over have none.
+    stopped, diverged : bool
+        Whether the number of any fold comes from training that time or divergence ended early.
+    folds : int
+        Folds that were run.
+    """
 
     values: list[float]
-    timed_out: bool
+    stopped: bool
+    diverged: bool
     folds: int
 
     @classmethod
     def of(cls, records: list[Record], value: str) -> Entry:
         values = [record[value] for record in records if record[value] is not None]
-        return cls(values, any(record["timed_out"] for record in records), len(records))
+        stopped = any(record["timed_out"] and record[value] is not None for record in records)
+        diverged = any("diverged" in warning for record in records for warning in record["warnings"])
+        return cls(values, stopped, diverged, len(records))
 
     def text(self, digits: int) -> str:
         """Return mean ± sd, with a mark where the budget ended a fold; "timed out" without any number."""
@@ -47,7 +64,10 @@ class Entry:
         if not self.values:
             return "timed out"
         spread = f" ± {number(float(np.std(self.values, ddof=1)), digits)}" if len(self.values) > 1 else ""
-        return f"{number(float(np.mean(self.values)), digits)}{spread}{TIMED_OUT if self.timed_out else ''}"
+        marks = TIMED_OUT * self.stopped + DIVERGED * self.diverged
+        killed = self.folds - len(self.values)
+        lacking = f" ({killed} of {self.folds} timed out)" if killed else ""
+        return f"{number(float(np.mean(self.values)), digits)}{spread}{marks}{lacking}"
 
     def difference(self, published: Sequence[float]) -> str:
         """Return ours minus published, in published standard deviations."""
@@ -88,14 +108,15 @@ def table(name: str, folder: str | os.PathLike[str], form: str = "text", quick: 
         Show the results of quick runs instead.
     """
     experiment = Experiment.load(name)
-    if experiment.sweep or experiment.curve:
+    if name in FIGURES:
         raise EMFlowError(f"{name} is a figure: use `emflow experiments figure {name}`")
     results = Results(folder, experiment.cells_of, quick)
     notes = Notes()
     blocks = [_block(experiment, mechanism, results, notes, quick) for mechanism in experiment.mechanisms]
     below = [UNITS_NOTE, *experiment.notes, *notes.lines()]
-    if any(TIMED_OUT in cell for block in blocks for row in block.rows for cell in row):
-        below.append(f"{TIMED_OUT} Stopped by the time budget of a cell in at least one fold: the best until then.")
+    for mark, meaning in MARKS.items():
+        if any(mark in cell for block in blocks for row in block.rows for cell in row):
+            below.append(f"{mark} {meaning}")
     title = experiment.title + (" (quick runs: a smoke test, nothing to compare)" if quick else "")
     return FORMATS[form](Sheet(title, blocks, below))
 
@@ -114,7 +135,7 @@ def _block(experiment: Experiment, mechanism: str, results: Results, notes: Note
             method: list(_records(experiment, dataset, mechanism, method, results, quick))
             for method in experiment.methods
         }
-        rows.append(_row(experiment, dataset, records, published.get(dataset, {}), compared, notes))
+        rows.append(_row(experiment, dataset, _largest(records), published.get(dataset, {}), compared, notes))
     return Block(heading, header, rows)
 
 
@@ -125,6 +146,12 @@ def _records(
         record = results.get(cell)
         if record is not None:
             yield record
+
+
+def _largest(records: dict[str, list[Record]]) -> dict[str, list[Record]]:
+    """Leave out what was measured on a part of a set, once there is something on a larger part or the whole."""
+    rows = max((record["rows"] for found in records.values() for record in found), default=0)
+    return {method: [record for record in found if record["rows"] == rows] for method, found in records.items()}
 
 
 def _row(
@@ -146,7 +173,7 @@ def _row(
         why = ""
         if method in compared:
             number_there = published.get(method)
-            row.append("" if number_there is None else published_text(*number_there))
+            row.append("" if number_there is None else published_text(*number_there, experiment.published_digits))
             row.append("" if number_there is None else entry.difference(number_there))
     return row
 
@@ -157,10 +184,9 @@ def _reason(dataset: str) -> tuple[str, str]:
     return ("not run", "") if spec.urls else ("no data", spec.note)
 
 
-def published_text(mean: float, sd: float) -> str:
-    """Return a published number with the digits it was published with: three, or four where three do not hold it."""
-    digits = 3 if round(mean, 3) == mean and round(sd, 3) == sd and mean < 1 else 4
-    return f"{number(mean, digits)} ± {number(sd, digits)}"
+def published_text(mean: float, sd: float, digits: int) -> str:
+    """Return a published number with the digits it was published with, one more where these do not hold it."""
+    return " ± ".join(number(value, digits + (round(value, digits) != value)) for value in (mean, sd))
 
 
 def number(value: float, digits: int) -> str:

@@ -31,7 +31,8 @@ def train(
     after_epoch : callable
         Called after every epoch and every outer iteration, to save the run.
     max_time : float
-        Seconds after which the current epoch is the last one; its iteration still gets its re-imputation phase.
+        Seconds after which the current epoch is the last one. An iteration that is cut short is left out, unless it is
+        the first: then it gets its re-imputation phase.
     verbose : bool
         Show a progress bar.
     """
@@ -51,6 +52,8 @@ def train(
                     after_epoch()
             except (DivergedError, NotPositiveDefiniteError) as error:
                 _give_up(run, error)
+                return
+            if run.epoch < epochs and run.stages:  # cut short: those before it are better
                 return
             reimputation_phase(run, started)
             after_epoch()

@@ -119,6 +119,11 @@ def test_stages_are_taken_at_powers_of_two_and_at_the_end(table, n_epochs, epoch
     assert not fitted.timed_out_
 
 
+@pytest.mark.parametrize(("epoch", "taken"), [(1, True), (2, True), (4, True), (5, False), (6, True), (7, True)])
+def test_out_of_time_a_flow_counts_if_it_has_trained_as_long_as_the_one_before(epoch, taken):
+    assert MCFlowImputer()._is_stage(epoch, late=True) == taken
+
+
 def test_running_out_of_time_is_told():
     fitted = MCFlowImputer(max_time=1e-9, random_state=0).fit(naive.random(30, 3).numpy())
     assert fitted.timed_out_

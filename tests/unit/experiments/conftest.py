@@ -35,7 +35,15 @@ def record():
         experiment = Experiment.load(name)
         cells = list(experiment.cells(dataset, mechanism, method, quick=quick))
         cell = [cell for cell in cells if cell.fold == fold][configuration]
-        metrics = {"rmse": 0.1, "congeniality": None, "timed_out": False, "budget": 60.0, "note": ""}
+        metrics = {
+            "rmse": 0.1,
+            "congeniality": None,
+            "timed_out": False,
+            "budget": 60.0,
+            "note": "",
+            "rows": 120,
+            "warnings": [],
+        }
         return asdict(cell) | metrics | changes
 
     return make

@@ -1,13 +1,15 @@
 """One cell: its data, its measurements, its curve. In this process, on a small stand-in for the data."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
 
-from emflow.errors import ParameterError
+from emflow import metrics
+from emflow.errors import DataError, ParameterError
 from emflow.experiments.cell import peak_memory, prepare, run_cell, timed_out
-from emflow.experiments.curve import time_to_reach
+from emflow.experiments.curve import average, time_to_reach
 from emflow.experiments.methods import METHODS, STOP_THEMSELVES, build
 from emflow.experiments.plan import Cell, Experiment
 from emflow.experiments.run import METRICS
@@ -105,9 +107,25 @@ def test_a_fit_that_ends_in_time_does_not():
 
 def test_time_to_reach_rounds_like_the_published_numbers():
     points = [(1.0, 0.2), (2.0, 0.1116), (3.0, 0.1114), (4.0, 0.11)]
-    assert time_to_reach(points, 0.111) == 3.0
-    assert time_to_reach(points, 0.2) == 1.0
-    assert time_to_reach(points, 0.109) is None
+    assert time_to_reach(points, 0.111) == (2.0, 3.0)
+    assert time_to_reach(points, 0.2) == (0.0, 1.0)
+    assert time_to_reach(points, 0.109) == (4.0, inf)
+
+
+def test_curves_of_folds_are_averaged_point_by_point():
+    average_of = average([[(1.0, 0.2), (3.0, 0.1)], [(2.0, 0.4), (4.0, 0.2), (9.0, 0.0)]])
+    np.testing.assert_allclose(average_of, [(1.5, 0.3), (3.5, 0.15)])
+
+
+def test_a_regression_that_fails_does_not_lose_the_fit(monkeypatch):
+    def refuse(*_, **__):
+        raise DataError("it does not converge")
+
+    monkeypatch.setattr(metrics, "congeniality", refuse)
+    result = run_cell(replace(MEAN, dataset="credit", regression="logistic"), max_time=60.0)
+    assert result["congeniality"] is None
+    assert result["rmse"] > 0
+    assert "no congeniality: it does not converge" in result["warnings"]
 
 
 def test_every_method_of_table_1_is_built_with_the_parameters_of_the_plan():

@@ -1,6 +1,7 @@
 """Figures from results made by hand: files of both kinds, and the summary in words."""
 
 import sys
+from math import inf
 
 import pytest
 
@@ -12,8 +13,10 @@ from emflow.experiments.figure import figure, ratio
 def curves(write, record):
     emflow = {"loss": [(1, 5.0), (2, 3.0)], "rmse": [(1, 0.13), (2, 0.12), (4, 0.1113)]}
     mcflow = {"loss": [(1, 9.0), (2, 8.0)], "rmse": [(10, 0.3), (20, 0.1209)]}
-    return write("convergence", [
+    slower = {"loss": [(3, 5.0)], "rmse": [(3, 0.15), (4, 0.12), (6, 0.1113)]}
+    return write("table1", [
         record("convergence", "letter", "emflow", curve=emflow),
+        record("convergence", "letter", "emflow", fold=1, curve=slower),
         record("convergence", "letter", "mcflow", curve=mcflow, timed_out=True),
         record("convergence", "ctg", "emflow", curve=emflow),
     ])  # fmt: skip
@@ -35,16 +38,17 @@ def test_convergence(curves, tmp_path):
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
     lines = summary.splitlines()
     assert lines[0].startswith("Letter: seconds")
-    assert "0.111 (EMFlow, published): EMFlow 4.0 s, MCFlow > 20.0 s; at least 5.0 times as long" in lines[1]
-    assert "0.121 (MCFlow, published): EMFlow 2.0 s, MCFlow 20.0 s; 10.0 times as long" in lines[2]
+    assert "(folds: EMFlow 2, MCFlow 1)" in lines[0]
+    assert "0.111 (EMFlow, published): EMFlow after 3.0 to 5.0 s, MCFlow not within 20.0 s; at least 4.0" in lines[1]
+    assert "0.121 (MCFlow, published): EMFlow after 2.0 to 3.0 s, MCFlow after 10.0 to 20.0 s; at least 3.3" in lines[2]
     assert lines[3:5] == ["CTG: not run (mcflow)", "News: not run (emflow, mcflow)"]
 
 
 def test_ratio():
-    assert ratio((2, False), (6, False)) == "3.0 times as long"
-    assert ratio((2, True), (6, False)) == "at most 3.0 times as long"
-    assert ratio((2, False), (6, True)) == "at least 3.0 times as long"
-    assert ratio((2, True), (6, True)) == "neither gets there"
+    assert ratio((1, 2), (6, 9)) == "at least 3.0 times as long"
+    assert ratio((1, 2), (6, inf)) == "at least 3.0 times as long"
+    assert ratio((2, inf), (6, 9)) == "only the other gets there"
+    assert ratio((2, inf), (6, inf)) == "neither gets there"
 
 
 def test_hyperparameters(write, record, tmp_path):

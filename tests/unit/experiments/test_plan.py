@@ -11,7 +11,7 @@ from emflow import datasets
 from emflow.errors import ParameterError
 from emflow.experiments import cli
 from emflow.experiments.methods import METHODS
-from emflow.experiments.plan import NAMES, Cell, Experiment, label
+from emflow.experiments.plan import FIGURES, NAMES, TABLES, Cell, Experiment, label
 from emflow.experiments.run import METRICS
 
 
@@ -28,7 +28,7 @@ def test_every_plan_is_whole(name):
 
 def test_the_command_line_knows_the_same_names():
     assert cli.EXPERIMENTS == NAMES
-    assert set(cli.FIGURES) == {name for name in NAMES if (plan := Experiment.load(name)).sweep or plan.curve}
+    assert (cli.TABLES, cli.FIGURES) == (TABLES, FIGURES)
 
 
 def test_published_numbers_are_those_of_the_paper():
@@ -63,7 +63,18 @@ def test_folds_by_size():
     experiment = Experiment.load("table1")
     assert [experiment.n_folds(n) for n in (9999, 10_000)] == [5, 2]
     assert experiment.n_folds(9999, quick=True) == 1
-    assert Experiment.load("convergence").n_folds(9999) == 1
+    assert Experiment.load("convergence").n_folds(9999) == 5
+
+
+def test_convergence_shares_the_cells_of_table_1():
+    plans = [Experiment.load(name) for name in ("table1", "convergence")]
+    assert set(plans[1].methods) == {"emflow", "mcflow"}
+    for dataset, method in (("ctg", "emflow"), ("letter", "mcflow")):
+        both = [list(plan.cells(dataset, "mcar", method)) for plan in plans]
+        assert both[0] == both[1]
+        assert all(cell.with_curve for cell in both[0])
+    others = [("ctg", "mar", "emflow"), ("ctg", "mcar", "gain"), ("wine", "mcar", "emflow")]
+    assert not any(cell.with_curve for other in others for cell in plans[0].cells(*other))
 
 
 def test_congeniality_shares_the_cells_of_table_1():

@@ -30,9 +30,10 @@ def test_quick_results_have_a_file_of_their_own(tmp_path):
 def test_a_cell_that_ran_out_of_time_is_finished_for_that_budget_only(tmp_path, cell, record):
     results = Results(tmp_path, "table1")
     results.append(record("table1", "ctg", "mean", timed_out=True, budget=60.0))
-    assert [results.finished(cell, budget) for budget in (30.0, 60.0, 61.0)] == [True, True, False]
+    assert [results.finished(cell, budget, 120) for budget in (30.0, 60.0, 61.0)] == [True, True, False]
     results.append(record("table1", "ctg", "mean", timed_out=False, budget=60.0))
-    assert results.finished(cell, 61.0)
+    assert results.finished(cell, 61.0, 120)
+    assert not results.finished(cell, 61.0, 200)  # on other rows it is another measurement
 
 
 def test_an_unfinished_last_line_is_not_counted_and_cut_off(write, cell, record):

@@ -49,6 +49,20 @@ def test_rows_without_results_say_why(folder):
         assert len([line for line in text.splitlines() if line.startswith(f"| {name}")]) == 2
 
 
+def test_a_part_of_a_set_is_left_out_once_there_is_more(write, record):
+    part = [record("table1", "wine", "emflow", fold=fold, rmse=0.5, rows=10) for fold in range(2)]
+    whole = [record("table1", "wine", "emflow", rmse=0.07, rows=20)]
+    assert row(table("table1", write("table1", part), "markdown"), "Wine")[1:3] == ["2", ".5000 ± .0000"]
+    assert row(table("table1", write("table1", part + whole), "markdown"), "Wine")[1:3] == ["1", ".0700"]
+
+
+def test_divergence_is_marked(write, record):
+    folder = write("table1", [record("table1", "wine", "emflow", rmse=0.07, warnings=["training diverged in ..."])])
+    text = table("table1", folder, "markdown")
+    assert row(text, "Wine")[2] == ".0700‡"
+    assert "‡ Training diverged" in text
+
+
 def test_what_differs_is_said_below(folder):
     text = table("table1", folder)
     below = " ".join(text.split("\n\n")[-1].split())
@@ -98,6 +112,8 @@ def test_a_figure_is_no_table(tmp_path):
 
 def test_numbers():
     assert [number(value, 3) for value in (0.1234, 1.5, 0.0)] == [".123", "1.500", ".000"]
-    assert published_text(0.167, 0.0015) == ".1670 ± .0015"
-    assert Entry([], False, 0).text(4) == "-"
+    assert published_text(0.167, 0.0015, 3) == ".167 ± .0015"
+    assert published_text(1.331, 0.024, 4) == "1.3310 ± .0240"
+    assert Entry([], False, False, 0).text(4) == "-"
+    assert Entry([0.5, 0.7], True, True, 3).text(1) == ".6 ± .1†‡ (1 of 3 timed out)"
     assert set(FORMATS) == {"text", "markdown", "latex"}
