@@ -213,7 +213,7 @@ class _Training:
         self.network_optimiser.zero_grad()
         moved.backward(by_z_hat.add_(z_hat, alpha=1 / n))
         self.network_optimiser.step()
-        if self.imputer.flow_sees_network_loss:
+        if z.grad is not None:  # the flow is to see it
             self.left_over += encoding.pull_back(z.grad, torch.zeros_like(encoding.log_det))[1]
         return torch.stack((flow_loss, network_loss))
 

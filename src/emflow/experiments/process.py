@@ -63,7 +63,7 @@ def call(
         receiver.close()
     if failed:
         raise CellError(value)
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _answer(

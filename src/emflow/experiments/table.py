@@ -173,7 +173,7 @@ def _row(
         why = ""
         if method in compared:
             number_there = published.get(method)
-            row.append("" if number_there is None else published_text(*number_there, experiment.published_digits))
+            row.append("" if number_there is None else published_text(number_there, experiment.published_digits))
             row.append("" if number_there is None else entry.difference(number_there))
     return row
 
@@ -184,9 +184,9 @@ def _reason(dataset: str) -> tuple[str, str]:
     return ("not run", "") if spec.urls else ("no data", spec.note)
 
 
-def published_text(mean: float, sd: float, digits: int) -> str:
-    """Return a published number with the digits it was published with, one more where these do not hold it."""
-    return " ± ".join(number(value, digits + (round(value, digits) != value)) for value in (mean, sd))
+def published_text(published: Sequence[float], digits: int) -> str:
+    """Return a published mean ± sd with the digits they were published with, one more where these do not hold it."""
+    return " ± ".join(number(value, digits + (round(value, digits) != value)) for value in published)
 
 
 def number(value: float, digits: int) -> str:

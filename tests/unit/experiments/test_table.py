@@ -112,8 +112,8 @@ def test_a_figure_is_no_table(tmp_path):
 
 def test_numbers():
     assert [number(value, 3) for value in (0.1234, 1.5, 0.0)] == [".123", "1.500", ".000"]
-    assert published_text(0.167, 0.0015, 3) == ".167 ± .0015"
-    assert published_text(1.331, 0.024, 4) == "1.3310 ± .0240"
+    assert published_text([0.167, 0.0015], 3) == ".167 ± .0015"
+    assert published_text([1.331, 0.024], 4) == "1.3310 ± .0240"
     assert Entry([], False, False, 0).text(4) == "-"
     assert Entry([0.5, 0.7], True, True, 3).text(1) == ".6 ± .1†‡ (1 of 3 timed out)"
     assert set(FORMATS) == {"text", "markdown", "latex"}
