@@ -20,7 +20,8 @@ from emflow.table.schema import Array, Schema, read
 
 def integer(low: int) -> tuple[str, Callable[[Any], bool]]:
     """Limit of a hyperparameter: an integer of at least `low`."""
-    return f"an integer of at least {low}", lambda v: isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= low
+    text = f"an integer of at least {low}"
+    return text, lambda v: isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= low
 
 
 def real(text: str, test: Callable[[Any], bool]) -> tuple[str, Callable[[Any], bool]]:

@@ -61,12 +61,13 @@ def test_experiments_start(line, monkeypatch):
     assert [name for name, _ in asked] == [shlex.split(line)[3]]
 
 
-def test_table_1_is_that_of_the_results(tmp_path):
-    """To bring it up to date: emflow experiments table table1 --into README.md."""
-    page = tmp_path / "README.md"
-    page.write_bytes((ROOT / "README.md").read_bytes())
-    insert(page, "table1", table("table1", ROOT / "results", "markdown"))
-    assert page.read_text() == (ROOT / "README.md").read_text()
+@pytest.mark.parametrize(("page", "name"), [("README.md", "table1"), ("docs/paper.md", "congeniality")])
+def test_tables_in_pages_are_those_of_the_results(page, name, tmp_path):
+    """To bring one up to date: emflow experiments table NAME --into PAGE."""
+    copy = tmp_path / "page.md"
+    copy.write_bytes((ROOT / page).read_bytes())
+    insert(copy, name, table(name, ROOT / "results", "markdown"))
+    assert copy.read_text() == (ROOT / page).read_text()
 
 
 def test_every_shell_line_is_tested():
