@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from emflow.errors import EMFlowError
 
 T = TypeVar("T")
+LAST_WORDS = 10.0  # seconds that a process may take to end once it has answered
 _FORK = sys.platform == "linux"  # elsewhere system libraries do not bear a fork once they are loaded
 CONTEXT: Any = multiprocessing.get_context("forkserver" if _FORK else "spawn")  # their types differ, their use does not
 if _FORK:
@@ -51,15 +52,17 @@ def call(
     sender.close()  # the process has the other one: if it dies, the end of the pipe comes
     try:
         if not receiver.poll(limit):
+            process.kill()
             return None
         failed, value = receiver.recv()
     except (EOFError, OSError):  # it died, before or while it answered
         process.join()
         raise CellError(f"the process ended with code {process.exitcode}") from None
     finally:
-        running.discard(process)
+        process.join(LAST_WORDS)  # one that has answered cleans up after itself
         process.kill()
         process.join()
+        running.discard(process)
         receiver.close()
     if failed:
         raise CellError(value)
