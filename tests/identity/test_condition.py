@@ -3,6 +3,7 @@
 import naive
 import pytest
 import torch
+from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from emflow.latent import condition, patterns
@@ -83,10 +84,26 @@ def assert_gradient(gaussian, missing, **tolerance):
     assert_close(conditional(gaussian, missing).pull_back(slope), expected, **tolerance)
 
 
+class MeanByPullBack(torch.autograd.Function):
+    """The mean as a node of autograd's graph whose gradient is `pull_back`, so that gradcheck can look at it."""
+
+    @staticmethod
+    def forward(ctx, z, kernel):
+        ctx.kernel = kernel
+        return kernel.mean(z)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.kernel.pull_back(grad), None
+
+
 @pytest.mark.parametrize("name", ["both sides", "few patterns", "everything missing"])
 def test_gradient_of_the_mean(name):
     missing = MISSING[name]
-    assert_gradient(naive.random_gaussian(missing.shape[1]), missing)
+    gaussian = naive.random_gaussian(missing.shape[1])
+    assert_gradient(gaussian, missing)
+    kernel, z = conditional(gaussian, missing), naive.random(*missing.shape).requires_grad_()
+    assert gradcheck(lambda x: MeanByPullBack.apply(x, kernel), z, fast_mode=True)
 
 
 def test_mean_in_single_precision_is_computed_in_double():
