@@ -83,9 +83,10 @@ class Conditional:
 
 
 class _Blocks:
-    """The inverses of the blocks matrix[b, b], zero in the padding.
+    """The inverses of the blocks matrix[b, b].
 
-    The padding of a block takes its entries from an identity that is appended to the matrix: see `Group.index`.
+    The padding of a block takes its entries from an identity that is appended to the matrix: see `Group.index`. So it
+    is an identity in the inverse, too, and `solve` copies v there: v is zero outside b, or the result is not looked at.
     """
 
     def __init__(self, matrix: Tensor, groups: list[Group]) -> None:
@@ -97,17 +98,14 @@ class _Blocks:
         block = self.matrix.flatten().index_select(0, self._places(group)).view(n, k, k)
         factor, retries = stable_cholesky(block)
         self.retries += retries
-        inverse = torch.cholesky_inverse(factor)
-        if group.padding is not None:  # a block of the identity until here
-            inverse.diagonal(dim1=1, dim2=2).masked_fill_(group.padding, 0)
-        return inverse
+        return torch.cholesky_inverse(factor)
 
     def _places(self, group: Group) -> Tensor:
         """Where the entries of the blocks lie in the flattened matrix."""
         return torch.add(group.index[:, None, :], group.index[:, :, None], alpha=len(self.matrix)).flatten()
 
     def solve(self, v: Tensor) -> Tensor:
-        """Apply the inverse of each row's block to that row of v (n, p); zero outside the block."""
+        """Apply the inverse of each row's block to that row of v (n, p); zero or v itself outside the block."""
         result = torch.zeros_like(v)
         for group, inverse in zip(self.groups, self.inverses, strict=True):
             own = inverse if group.which is None else inverse.index_select(0, group.which)
@@ -119,7 +117,7 @@ class _Blocks:
         total = torch.zeros_like(self.matrix)
         for group, inverse in zip(self.groups, self.inverses, strict=True):
             weighted = inverse if group.which is None else inverse * group.count[:, None, None]
-            total.view(-1).index_add_(0, self._places(group), weighted.flatten())
+            total.view(-1).scatter_add_(0, self._places(group).long(), weighted.flatten())
         p = len(total) // 2
         return total[:p, :p]
 

@@ -24,7 +24,6 @@ class Group:
     """Blocks of about the same size k, padded to the largest of them."""
 
     index: Tensor  # (blocks, k): the coordinates of the block, then, as padding, others of p to 2 p - 1; no two alike
-    padding: Tensor | None  # (blocks, k), True for the padding; None if there is none
     count: Tensor  # (blocks,): how many rows have this block
     which: Tensor | None  # (rows,): the block of each row; None if that is the row's own, in order
     cells: Tensor  # (rows, k): where the block of each row lies in a flattened (n, p) matrix
@@ -49,10 +48,8 @@ class Patterns:
             return
         which, table = _distinct(missing)
         self.n_missing, by_size = table.sum(1).sort(descending=True, stable=True)
-        self.which = by_size.argsort()[which]  # the pattern of each row
-        table = table[by_size]
-        order = table.to(torch.uint8).sort(dim=1, descending=True, stable=True).indices
-        self.order = order.to(torch.int16)  # narrow, since there may be as many patterns as rows
+        self.which = by_size.argsort().index_select(0, which)  # the pattern of each row
+        self.order = _missing_first(table.index_select(0, by_size))
 
     def layout(self, rows: Tensor) -> Layout:
         """Lay out the blocks of some rows, given by number."""
@@ -65,10 +62,10 @@ class Patterns:
         k = int(self.n_missing[first])
         if 2 * k <= p and 0 < len(rows) * k**2 <= SMALL_BATCH:
             return Layout(missing, [self._one_group(pattern, k)], [], 0)
-        # the patterns of these rows, still by falling size, and the rows in the order of their patterns
-        used, which, count = torch.unique(pattern, return_inverse=True, return_counts=True)
+        # the rows in the order of their patterns, and these patterns, still by falling size
+        pattern, row = pattern.sort(stable=True)
+        used, which, count = torch.unique_consecutive(pattern, return_inverse=True, return_counts=True)
         size, order = self.n_missing.index_select(0, used), self.order.index_select(0, used).int()
-        which, row = which.sort(stable=True)
 
         by_observed: list[Group] = []
         n_rows = 0
@@ -89,9 +86,7 @@ class Patterns:
         index = self.order.index_select(0, pattern)[:, :k].int()
         size = self.n_missing.index_select(0, pattern)
         row = torch.arange(len(pattern), device=pattern.device)
-        padding = torch.arange(k, device=size.device) >= size[:, None]
-        cells = row[:, None] * p + index
-        return Group(index.add_(padding, alpha=p), padding, torch.ones_like(size), None, cells)
+        return Group(_pad(index, size, p), torch.ones_like(size), None, row[:, None] * p + index)
 
 
 def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,23 +102,35 @@ def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
     return which, table
 
 
+def _missing_first(table: Tensor) -> Tensor:
+    """Order the coordinates of every row of a boolean (n, p): the True ones, then the others, both as they come."""
+    p = table.shape[1]
+    rank = table.cumsum(1)  # among the True ones, counted from 1
+    coordinate = torch.arange(p, device=table.device)
+    place = torch.where(table, rank - 1, rank[:, -1:] - rank + coordinate)
+    narrow = coordinate.to(torch.int16)  # since there may be as many patterns as rows
+    return torch.empty_like(place, dtype=torch.int16).scatter_(1, place, narrow.expand_as(place))
+
+
+def _pad(index: Tensor, size: Tensor, p: int) -> Tensor:
+    """Move the coordinates beyond each block's size from 0 ... p - 1 to p ... 2 p - 1."""
+    return index.add(torch.arange(index.shape[1], device=size.device) >= size[:, None], alpha=p)
+
+
 def _groups(size: Tensor, order: Tensor, count: Tensor, which: Tensor, row: Tensor) -> list[Group]:
     """Group blocks that are sorted by falling size; `which` and `row`, one entry per row, are sorted alike."""
     groups: list[Group] = []
     if not len(size):
         return groups
-    n_features = order.shape[1]
+    p, order = order.shape[1], order[:, : int(size[0])]
+    index = _pad(order, size, p)
+    cells = row[:, None] * p + order.index_select(0, which)
     ends = count.cumsum(0).tolist()
     for start, stop, k in _cuts(size):
         first, last = ends[start - 1] if start else 0, ends[stop - 1]
-        index = order[start:stop, :k]
-        padding = torch.arange(k, device=size.device) >= size[start:stop, None] if size[stop - 1] < k else None
         repeated = last - first > stop - start
         block = which[first:last] - start if repeated else None
-        cells = row[first:last, None] * n_features + (index if block is None else index.index_select(0, block))
-        if padding is not None:
-            index = index.add(padding, alpha=n_features)
-        groups.append(Group(index, padding, count[start:stop], block, cells))
+        groups.append(Group(index[start:stop, :k], count[start:stop], block, cells[first:last, :k]))
     return groups
 
 
