@@ -17,7 +17,7 @@ hypothesis.settings.load_profile("emflow")
 SETTINGS = Settings(
     n_iterations=2, n_epochs=2, batch_size=20, learning_rate=1e-3, reconstruction_weight=1e6, step_scale=0.99,
     step_exponent=0.8, covariance_inflation=(0.0,), super_batch_size=50, n_couplings=2, hidden_width=None, reinit=True,
-    clip=True, tol=1e-3, patience=1, dtype="float64",
+    clip=True, tol=1e-3, patience=1, dtype="float64", image_shape=None,
 )  # fmt: skip
 
 
@@ -31,6 +31,6 @@ def new_run():
         x_hat = x.clone().put_(hidden, values + error)  # which the initial imputation misses by this error
         patterns = Patterns(missing.flatten().index_fill(0, hidden, True).view_as(missing))
         generator = torch.Generator().manual_seed(0)
-        return Run(replace(SETTINGS, **changes), x_hat, patterns, hidden, values, generator, 0, start)
+        return Run(replace(SETTINGS, **changes), x_hat, patterns, hidden, values, generator, 0, start=start)
 
     return make

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from emflow.errors import DataError, ParameterError
-from emflow.table.fill import fill_median
+from emflow.table.fill import fill_middle
+from emflow.table.images import ImageShape, hide, image_shape, to_rows, to_type
 from emflow.table.schema import Array, Schema, read
 
 
@@ -50,7 +51,9 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Attributes
     ----------
     schema_ : Schema
-        Range and median of each column.
+        Range and middle of each column.
+    image_shape_ : tuple or None
+        (h, w) or (h, w, c) after a fit to images, which are rows of p = h w c pixel values inside; None for a table.
     """
 
     limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]]
@@ -58,13 +61,26 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     device: str
     random_state: Any
     schema_: Schema
+    image_shape_: ImageShape | None
 
-    def _read_new(self, X: Any) -> Array:
-        """Begin a fit: check the parameters, read X and learn `schema_` from it."""
+    def _read_new(self, X: Any, missing: Any = None) -> Array:
+        """Begin a fit: check the parameters, read X and learn `schema_` and `image_shape_` from it."""
         self._check_parameters()
-        X = read(self, X, reset=True)
-        self.schema_ = Schema.learn(self, X)
+        shape = image_shape(X)
+        X = self._read(X, missing, reset=True)
+        self.schema_ = Schema.learn(self, X) if shape is None else Schema.learn_pixels(X)
+        self.image_shape_ = shape
         return X
+
+    def _read(self, X: Any, missing: Any = None, *, reset: bool = False) -> Array:
+        """Return X as rows of floats (n, p), NaN where missing: a table, or images."""
+        shape = image_shape(X)
+        if not reset and shape != self.image_shape_:
+            raise DataError(f"fitted to {_kind(self.image_shape_)}, but X is {_kind(shape)}")
+        if shape is not None:
+            return read(self, to_rows(X, missing), reset=reset)
+        X = read(self, X, reset=reset)
+        return X if missing is None else hide(X, missing)
 
     def _check_parameters(self) -> None:
         """Check every hyperparameter against `limits`: name -> (what it must be, test)."""
@@ -78,19 +94,23 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 raise ParameterError(f"{name} of {type(self).__name__} must be {text}, but it is {value!r}")
 
     def _tensors(self, X: Array) -> tuple[Tensor, Tensor]:
-        """Return scaled x (n, p), zero where missing, and `missing`, on the device."""
-        x = torch.from_numpy(self.schema_.scale(X)).to(self.device)
-        missing = x.isnan()
-        return x.masked_fill(missing, 0), missing
+        """Return scaled x (n, p), zero where missing, and `missing`, on the device.
 
-    def _fill_median(self, x: Tensor, missing: Tensor) -> Tensor:
-        median = self.schema_.scale(np.array([self.schema_.median]))
-        return fill_median(x, missing, torch.from_numpy(median).to(x))
+        In double precision; images in single precision, unless they come in double.
+        """
+        scale = self.schema_.scale if self.image_shape_ is None else self.schema_.scale_pixels
+        x = torch.from_numpy(scale(X)).to(self.device)
+        missing = x.isnan()
+        return x.masked_fill_(missing, 0), missing
+
+    def _fill_middle(self, x: Tensor, missing: Tensor) -> Tensor:
+        middle = self.schema_.scale(np.array([self.schema_.middle]))
+        return fill_middle(x, missing, torch.from_numpy(middle).to(x))
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any, *, missing: Any = None) -> Array:
         """Fill the missing cells of X.
 
         Deterministic and row by row: the answer for a row depends on that row alone. Observed cells come back bit for
@@ -98,27 +118,32 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, p)
-            NaN where values are missing; the columns seen in `fit`.
+        X : array-like of shape (n, p), or images of shape (n, h, w) or (n, h, w, c)
+            NaN where values are missing; the columns seen in `fit`, or images of the size seen there.
+        missing : array of bool, optional
+            Further missing cells, True where missing: of the shape of X, or (n, h, w) for whole pixels of images with
+            channels.
 
         Returns
         -------
-        ndarray of shape (n, p)
-            In the floating-point type of X.
+        ndarray of the shape of X
+            In the floating-point type of X; images in their own type, whole numbers rounded.
         """
         check_is_fitted(self)
-        X = read(self, X, reset=False)
-        missing = np.isnan(X)
-        if not missing.any():
-            return X.copy()
-        filled = self._unscale(self._complete(X))
-        result = X.copy()
-        with np.errstate(over="ignore"):
-            result[missing] = filled[missing].astype(X.dtype)
+        rows = self._read(X, missing)
+        holes = np.isnan(rows)
+        result = rows.copy() if self.image_shape_ is None else np.array(X).reshape(rows.shape)
+        if holes.any():
+            result[holes] = to_type(self._unscale(self._complete(rows))[holes], result.dtype)
         lost = ~np.isfinite(result).all(1)
         if lost.any():
             raise DataError(f"row {int(lost.argmax())} is so far from the training data that its imputation overflows")
-        return result
+        return result if self.image_shape_ is None else result.reshape(-1, *self.image_shape_)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
+        """Fit to X and fill it; what `fit` takes beside X, like `missing`, is passed on."""
+        fitted = self.fit(X, y, **fit_params)
+        return fitted.transform(X, missing=fit_params.get("missing"))
 
     def _complete(self, X: Array) -> Tensor:
         """Return the completed rows in scaled units (n, p); each one must depend on itself alone."""
@@ -133,3 +158,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _kind(shape: ImageShape | None) -> str:
+    return "a table" if shape is None else f"images of shape {shape}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
 
-from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, integer
+from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, integer, optional, real
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
 from emflow.learn.em import fit_gaussian
@@ -30,6 +31,8 @@ class GaussianImputer(StagedImputer):
         of a correlation, in the root mean square.
     covariance_inflation : float
         beta of equation 31: the diagonal is enlarged in proportion. Of use with few rows for many columns.
+    max_time : float or None
+        Seconds after which the current iteration is the last one.
     clip : bool
         Keep filled values within the observed range of the column.
     device : str
@@ -54,6 +57,7 @@ class GaussianImputer(StagedImputer):
         "n_iterations": integer(1),
         "tol": NOT_NEGATIVE,
         "covariance_inflation": NOT_NEGATIVE,
+        "max_time": optional(real("a positive number of seconds", lambda v: 0 < v < math.inf)),
         "clip": BOOLEAN,
         "device": DEVICE,
         "random_state": SEED,
@@ -66,6 +70,7 @@ class GaussianImputer(StagedImputer):
         n_iterations: int = 100,
         tol: float = 3e-4,
         covariance_inflation: float = 1e-3,
+        max_time: float | None = None,
         clip: bool = True,
         device: str = "cpu",
         random_state: Any = None,
@@ -74,20 +79,23 @@ class GaussianImputer(StagedImputer):
         self.n_iterations = n_iterations
         self.tol = tol
         self.covariance_inflation = covariance_inflation
+        self.max_time = max_time
         self.clip = clip
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> GaussianImputer:
-        """Learn mean and covariance from the rows of X (n, p), NaN where missing; `y` is not used."""
-        X = self._read_new(X)
-        x, missing = self._tensors(X)
-        generator = torch.Generator().manual_seed(self._seed())
-        beta, verbose = self.covariance_inflation, bool(self.verbose)
+    def fit(self, X: Any, y: Any = None, *, missing: Any = None) -> GaussianImputer:
+        """Learn mean and covariance from the rows of X (n, p), or from images; `y` is not used.
+
+        Missing is what is NaN, and what `missing` says: see `transform`.
+        """
+        X = self._read_new(X, missing)
+        x, holes = self._tensors(X)
         gaussian, self.history_ = fit_gaussian(
-            x, Patterns(missing), generator, self.n_iterations, self.tol, beta, verbose
-        )
+            x, Patterns(holes), torch.Generator().manual_seed(self._seed()), self.n_iterations, self.tol,
+            self.covariance_inflation, math.inf if self.max_time is None else self.max_time, bool(self.verbose),
+        )  # fmt: skip
         self.n_iter_ = len(self.history_)
         self._keep([Stage(RealNVP(x.shape[1], n_couplings=0).to(x), gaussian)])
         return self

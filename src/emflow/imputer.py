@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from emflow import files
 from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, integer, optional, real
@@ -20,11 +22,16 @@ from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
+from emflow.refine.images import ImageNetwork, correct, fit_network, hide_pixels
 from emflow.staged import StagedImputer
-from emflow.table.fill import fill_draw, hide
+from emflow.table.fill import fill_draw, fill_nearest, hide
 from emflow.table.schema import Array, from_objects
 
 STEPS = 150  # of a training phase, where the number of epochs is left open
+FILLS = {"gaussian": None, "draw": None, "median": False, "nearest": True, "zero": True, "mean": True}  # for images?
+IMAGE_PASSES, IMAGE_INFLATION = 3, 1e-2  # of EM for the Gaussian from which images start
+ENOUGH_IMAGES = 10_000  # to train the network with
+VALIDATED = 5000  # images on which the network must show that it helps
 
 
 class EMFlowImputer(StagedImputer):
@@ -35,10 +42,14 @@ class EMFlowImputer(StagedImputer):
     encoded, the missing coordinates replaced by their conditional mean, and decoded. The model is the sequence of
     (flow, Gaussian), one per outer iteration; `transform` replays it on any rows.
 
+    Images, arrays of shape (n, h, w) or (n, h, w, c), are rows of pixel values inside. A convolutional network, trained
+    by hiding further observed pixels, then corrects what the last stage fills in.
+
     Parameters
     ----------
-    n_iterations : int
-        Maximum number of outer iterations.
+    n_iterations : int or None
+        Maximum number of outer iterations; None has 4, and 0 for images that start from the Gaussian: it and the
+        network are as good without them.
     n_epochs : int or None
         Passes over the rows in each training phase; None makes them about 150 steps, and one pass at the least.
     batch_size : int
@@ -53,16 +64,24 @@ class EMFlowImputer(StagedImputer):
         beta of equation 31, one value per outer iteration; the last one holds for all that follow.
     super_batch_size : int
         S_super of appendix D; 0 updates the Gaussian from the current batch alone.
+    flow : {"auto", "dense", "convolutional"}
+        Networks of the couplings: fully connected as in the paper, or convolutions, which "auto" takes for images.
     n_couplings : int
         Affine couplings in the flow.
     hidden_width : int or None
-        Units in each hidden layer of the coupling networks; None takes the number of columns.
+        Units in each hidden layer of the coupling networks; None takes the number of columns, or 32 channels in
+        convolutions.
     reinit : bool
         Start flow and Gaussian afresh in every outer iteration, as the paper does; False keeps them.
-    initial_fill : {"gaussian", "draw", "median"}
+    initial_fill : {"gaussian", "draw", "median", "nearest", "zero", "mean"}
         Where training starts: the conditional mean under a Gaussian fitted by exact EM, random draws from the observed
-        values of the column, or their median. New rows start from the same Gaussian, or else from the median, so that
-        their answer depends on themselves alone.
+        values of the column, or their median; in images the nearest observed pixel, zero (black), or the mean of the
+        pixel, but not the median. New rows start in the same way; where training draws they start from the median (or
+        the mean of the pixel), so that their answer depends on themselves alone.
+    refine : {"auto", False}
+        Correct the fill of images by a network. It is dropped if it does not help on the hidden cells.
+    refine_steps : int
+        Steps of its training, with 128 images each.
     clip : bool
         Keep filled values within the observed range of the column.
     validation_fraction : float
@@ -73,7 +92,7 @@ class EMFlowImputer(StagedImputer):
         Stop after so many outer iterations in a row without improvement. The best one is kept.
     max_time : float or None
         Seconds after which training stops at the end of the epoch. An outer iteration that is cut short is left out,
-        unless it is the first.
+        unless it is the first. The network gets what is left of the time. The start is made in any case.
     checkpoint : path or None
         A folder. The state of the run is written there after every epoch, and a `fit` with the same data and
         parameters goes on from it; killed and resumed gives what an uninterrupted run gives, bit for bit.
@@ -91,7 +110,9 @@ class EMFlowImputer(StagedImputer):
     history_ : dict
         `"epochs"`: a record per epoch with L1, L2, reconstruction error, Frobenius norm of the covariance, retried
         factorisations and seconds. `"iterations"`: a record per outer iteration with the change of the imputed values
-        (root mean square), the error on hidden cells (RMSE) and seconds. Values are in scaled units, columns in [0, 1].
+        (root mean square), the error on hidden cells (RMSE) and seconds. `"refine"`: the RMSE of the network on the
+        pixels it was shown, every 100 steps, and at the end that on hidden cells before and after it. Values are in
+        scaled units, columns in [0, 1].
     n_iter_ : int
         Outer iterations run.
     best_iteration_ : int
@@ -113,7 +134,7 @@ class EMFlowImputer(StagedImputer):
     """
 
     limits: ClassVar[dict[str, Any]] = {
-        "n_iterations": integer(1),
+        "n_iterations": optional(integer(0)),
         "n_epochs": optional(integer(1)),
         "batch_size": integer(1),
         "learning_rate": real("a positive number", lambda v: 0 < v < np.inf),
@@ -125,10 +146,13 @@ class EMFlowImputer(StagedImputer):
             lambda v: np.ndim(v) <= 1 and all(NOT_NEGATIVE[1](b) for b in (v if np.ndim(v) else [v])),
         ),
         "super_batch_size": integer(0),
+        "flow": ('"auto", "dense" or "convolutional"', lambda v: v in ("auto", "dense", "convolutional")),
         "n_couplings": integer(0),
         "hidden_width": optional(integer(1)),
         "reinit": BOOLEAN,
-        "initial_fill": ('"gaussian", "draw" or "median"', lambda v: v in ("gaussian", "draw", "median")),
+        "initial_fill": (f"one of {', '.join(FILLS)}", lambda v: v in FILLS),
+        "refine": ('"auto" or False', lambda v: v is False or v == "auto"),
+        "refine_steps": integer(1),
         "clip": BOOLEAN,
         "validation_fraction": real("a number in [0, 0.5]", lambda v: 0 <= v <= 0.5),
         "tol": real("a number in [0, 1)", lambda v: 0 <= v < 1),
@@ -144,7 +168,7 @@ class EMFlowImputer(StagedImputer):
     def __init__(
         self,
         *,
-        n_iterations: int = 4,
+        n_iterations: int | None = None,
         n_epochs: int | None = None,
         batch_size: int = 256,
         learning_rate: float = 2e-3,
@@ -153,10 +177,13 @@ class EMFlowImputer(StagedImputer):
         step_exponent: float = 0.8,
         covariance_inflation: float | tuple[float, ...] = 1e-2,
         super_batch_size: int = 3000,
+        flow: str = "auto",
         n_couplings: int = 6,
         hidden_width: int | None = None,
         reinit: bool = True,
         initial_fill: str = "gaussian",
+        refine: str | bool = "auto",
+        refine_steps: int = 1500,
         clip: bool = True,
         validation_fraction: float = 0.05,
         tol: float = 1e-3,
@@ -177,10 +204,13 @@ class EMFlowImputer(StagedImputer):
         self.step_exponent = step_exponent
         self.covariance_inflation = covariance_inflation
         self.super_batch_size = super_batch_size
+        self.flow = flow
         self.n_couplings = n_couplings
         self.hidden_width = hidden_width
         self.reinit = reinit
         self.initial_fill = initial_fill
+        self.refine = refine
+        self.refine_steps = refine_steps
         self.clip = clip
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -201,75 +231,150 @@ class EMFlowImputer(StagedImputer):
         pass `covariance_inflation=(1e-2, 1e-2, 1e-3, 1e-3, 0)`. For images `kind="image"` has the alpha of MNIST;
         for CIFAR-10 pass `reconstruction_weight=1e6` and the same inflation.
 
-        Deviation: new rows start from the median, where the paper draws at random (see `initial_fill`).
+        Deviation: new rows of tables start from the median, where the paper draws at random (see `initial_fill`).
         """
         common = {
             "n_iterations": 5, "n_epochs": 10, "step_scale": 0.99, "step_exponent": 0.8, "covariance_inflation": 0.0,
             "n_couplings": 6, "hidden_width": None, "reinit": True, "clip": True, "validation_fraction": 0.0,
-            "initial_fill": "draw",
+            "flow": "dense", "refine": False,
         }  # fmt: skip
         kinds = {
-            "tabular": {"batch_size": 256, "learning_rate": 1e-4, "reconstruction_weight": 1e6, "super_batch_size": 0},
-            "image": {"batch_size": 512, "learning_rate": 1e-3, "reconstruction_weight": 5e8, "super_batch_size": 3000},
-        }
+            "tabular": {
+                "batch_size": 256, "learning_rate": 1e-4, "reconstruction_weight": 1e6, "super_batch_size": 0,
+                "initial_fill": "draw",
+            },
+            "image": {
+                "batch_size": 512, "learning_rate": 1e-3, "reconstruction_weight": 5e8, "super_batch_size": 3000,
+                "initial_fill": "nearest",
+            },
+        }  # fmt: skip
         if kind not in kinds:
             raise ParameterError(f'kind must be "tabular" or "image", but it is {kind!r}')
         return cls(**(common | kinds[kind] | overrides))
 
-    def fit(self, X: Any, y: Any = None, *, initial: Any = None) -> EMFlowImputer:
+    def fit(self, X: Any, y: Any = None, *, missing: Any = None, initial: Any = None) -> EMFlowImputer:
         """Learn from the rows of X.
 
         Parameters
         ----------
-        X : array-like of shape (n, p)
+        X : array-like of shape (n, p), or images of shape (n, h, w) or (n, h, w, c)
             Numbers, NaN where missing. A row may be missing as a whole, a column may not.
         y : None
             Not used; here for scikit-learn's pipelines.
-        initial : array-like of shape (n, p), optional
+        missing : array of bool, optional
+            Further missing cells, True where missing: of the shape of X, or (n, h, w) for whole pixels of images with
+            channels.
+        initial : array-like of the shape of X, optional
             An initial imputation of your own, in the units of X, instead of `initial_fill`. Only its values at the
             missing cells count.
         """
-        X = self._read_new(X)
+        started = time.monotonic()
+        X = self._read_new(X, missing)
+        self._check_kind()
         start = None if initial is None else self._read_initial(initial, X)
         saved = self._saved()
         run = self._begin(X, start, self._seed() if saved is None else saved[1]["seed"])
+        del X, start  # their memory
         if saved is not None:
             run.restore(*saved)
         train(
             run,
             after_epoch=(lambda: run.save(self._checkpoint_file())) if self.checkpoint is not None else lambda: None,
-            max_time=np.inf if self.max_time is None else self.max_time,
+            max_time=self._time_left(started),
             verbose=bool(self.verbose),
         )
+        network = self._train_network(run, started) if self.refine and self.image_shape_ else None
         self.history_ = run.history
         self.n_iter_ = run.iteration
         self.best_iteration_ = run.best_iteration
-        self._keep(run.model)
+        self._keep(run.model, network)
         return self
+
+    def _check_kind(self) -> None:
+        """Check the initial imputation and the flow against what X is."""
+        kind, for_images = self.initial_fill, self.image_shape_ is not None
+        if self.flow == "convolutional" and not for_images:
+            raise ParameterError('flow="convolutional" is for images')
+        if FILLS[kind] not in (None, for_images):
+            raise ParameterError(f"initial_fill={kind!r} is for {'tables' if for_images else 'images'}")
+        if self._n_iterations == 0 and kind != "gaussian":
+            raise ParameterError(f'without outer iterations initial_fill must be "gaussian", but it is {kind!r}')
+
+    @property
+    def _n_iterations(self) -> int:
+        """The maximum number of outer iterations."""
+        if self.n_iterations is None:
+            return 4 if self.image_shape_ is None or self.initial_fill != "gaussian" else 0
+        return int(self.n_iterations)
+
+    def _time_left(self, started: float) -> float:
+        return np.inf if self.max_time is None else self.max_time - (time.monotonic() - started)
 
     def _begin(self, X: Array, initial: Array | None, seed: int) -> Run:
         """Return a run at its start: cells hidden, holes filled."""
         generator = torch.Generator().manual_seed(seed)
         x, missing = self._tensors(X)
-        hidden = hide(missing, self.validation_fraction, generator)
+        channels = (*(self.image_shape_ or ()), 1, 1, 1)[2]
+        hidden = hide(missing, self.validation_fraction, generator, channels)
         values = x.take(hidden)
         holes = missing.flatten().index_fill(0, hidden, True).view_as(missing)
         dtype = getattr(torch, self.dtype)
         patterns = Patterns(holes)
         stage = None
-        x_hat = fill_draw(x, holes, generator) if self.initial_fill == "draw" else self._fill_median(x, holes)
+        x_hat = fill_draw(x, holes, generator) if self.initial_fill == "draw" else self._fill(x, holes)
         if initial is not None:  # not at the hidden cells, whose values it may know
             x_hat = torch.where(missing, torch.from_numpy(self.schema_.scale(initial)).to(x), x_hat)
         elif self.initial_fill == "gaussian":
-            gaussian, _ = fit_gaussian(x_hat, patterns, generator)
+            passes = {} if self.image_shape_ is None else {"n_iterations": IMAGE_PASSES, "beta": IMAGE_INFLATION}
+            gaussian, _ = fit_gaussian(x_hat, patterns, generator, verbose=bool(self.verbose), **passes)
             stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), gaussian)
             x_hat = reimpute(stage, x_hat, patterns, self.clip)
-        return Run(self.settings(len(x)), x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, stage)
+        return Run(
+            self.settings(len(x)), x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage
+        )
+
+    def _fill(self, x: Tensor, missing: Tensor) -> Tensor:
+        if self.initial_fill == "zero":
+            return x.masked_fill(missing, 0)
+        middle = self._fill_middle(x, missing)
+        if self.initial_fill != "nearest":
+            return middle
+        assert self.image_shape_ is not None
+        return fill_nearest(middle, missing, self.image_shape_)
+
+    @torch.no_grad()
+    def _train_network(self, run: Run, started: float) -> ImageNetwork | None:
+        """Return the network that corrects what the stages fill in, or None if it does not help on the hidden cells."""
+        if (left := self._time_left(started)) <= 0:
+            return None
+        assert self.image_shape_ is not None
+        holes, truth = run.patterns.missing, run.x_hat.to(run.precision)
+        repeats = max(1, ENOUGH_IMAGES // len(holes))  # few images are shown with other holes again and again
+        further = hide_pixels(holes.repeat(repeats, 1), self.image_shape_, run.generator)
+        filled = torch.cat([self._replay(run.model, truth, holes | part) for part in further.split(len(holes))])
+        with torch.enable_grad():
+            network, history = fit_network(
+                filled, holes, further, truth, self.image_shape_, run.generator, self.refine_steps, left,
+                bool(self.verbose),
+            )  # fmt: skip
+        run.history["refine"] = history
+        some = run.hidden < VALIDATED * holes.shape[1]
+        if not some.any():
+            return network
+        rows = slice(min(VALIDATED, len(holes)))
+        before = self._replay(run.model, truth[rows], holes[rows])
+        after = correct(network, before, holes[rows], self.clip)
+        errors = (x.take(run.hidden[some]) - run.hidden_values[some] for x in (before, after))
+        rmse_before, rmse_after = (error.square().mean().sqrt().item() for error in errors)
+        history.append({"validation_rmse_before": rmse_before, "validation_rmse": rmse_after})
+        return network if rmse_after < rmse_before else None
 
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""
-        values = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
+        values = {name: getattr(self, name) for name in Settings.__dataclass_fields__ if name != "image_shape"}
+        values["image_shape"] = None if self.flow == "dense" else self.image_shape_
         values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+        values["n_iterations"] = self._n_iterations
         values["covariance_inflation"] = tuple(float(beta) for beta in np.atleast_1d(self.covariance_inflation))
         values["n_epochs"] = values["n_epochs"] or math.ceil(STEPS * self.batch_size / max(n_rows, self.batch_size))
         return Settings(**values)
@@ -279,13 +384,15 @@ class EMFlowImputer(StagedImputer):
             initial = np.asarray(initial, dtype=np.float64)
         except (TypeError, ValueError) as error:
             initial = np.asarray(from_objects(initial, error))
+        if initial.ndim > 2 and initial.shape[1:] == self.image_shape_:
+            initial = initial.reshape(len(initial), -1)
         if initial.shape != X.shape:
             raise DataError(f"initial has shape {initial.shape}, X has {X.shape}: they must be alike")
         bad = ~np.isfinite(initial) & np.isnan(X)
         if bad.any():
             i, j = np.argwhere(bad)[0]
             raise DataError(f"initial holds no finite number in row {i}, column {j}, which is missing in X")
-        return np.where(np.isfinite(initial), initial, np.asarray(self.schema_.median))
+        return np.where(np.isfinite(initial), initial, np.asarray(self.schema_.middle))
 
     def _checkpoint_file(self) -> Path:
         return Path(os.fspath(self.checkpoint)) / "run.safetensors"  # type: ignore[arg-type]

@@ -19,7 +19,8 @@ from emflow.errors import FileError, ParameterError
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import stages_from_tensors, stages_to_tensors
-from emflow.table.schema import Array, Schema, read
+from emflow.refine.images import ImageNetwork, correct
+from emflow.table.schema import Array, Schema
 
 
 class StagedImputer(Imputer):
@@ -29,12 +30,14 @@ class StagedImputer(Imputer):
     ----------
     stages_ : list of Stage
         The fitted model: flow and Gaussian of each outer iteration kept, in the order in which rows pass them.
+    network_ : ImageNetwork or None
+        What corrects the fill of the last stage.
     """
 
     history_: Any
 
-    def _keep(self, stages: list[Stage]) -> None:
-        self.stages_ = stages
+    def _keep(self, stages: list[Stage], network: ImageNetwork | None = None) -> None:
+        self.stages_, self.network_ = stages, network
         self.latent_mean_ = stages[-1].gaussian.mean.cpu().numpy()
         self.latent_covariance_ = stages[-1].gaussian.cov.cpu().numpy()
 
@@ -43,36 +46,48 @@ class StagedImputer(Imputer):
     def _complete(self, X: Array) -> Tensor:
         """Return the completed rows in scaled units (n, p)."""
         x, missing = self._tensors(X)
-        patterns = Patterns(missing)
-        x_hat = self._fill_median(x, missing)
-        for stage in self.stages_:
+        x_hat = self._replay(self.stages_, x, missing)
+        return x_hat if self.network_ is None else correct(self.network_, x_hat, missing, self.clip)
+
+    def _replay(self, stages: list[Stage], x: Tensor, missing: Tensor) -> Tensor:
+        """Return the scaled rows x (n, p), filled to start with, after the re-imputation phase of each stage."""
+        x_hat, patterns = self._fill(x, missing), Patterns(missing)
+        for stage in stages:
             x_hat = reimpute(stage, x_hat, patterns, self.clip)
         return x_hat
 
+    def _fill(self, x: Tensor, missing: Tensor) -> Tensor:
+        """Return the scaled rows x (n, p) as the first stage expects them; each depends on itself alone."""
+        return self._fill_middle(x, missing)
+
     @torch.no_grad()
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, *, missing: Any = None) -> Array:
         """Return the exact log-density (n,) of the rows of X, completed first where values are missing.
 
         It is the density of equation 3 under the last stage, in the units of X: that of scaled data, divided by the
         product of the column ranges. Minus infinity for a row so far away that its density is no number.
         """
         check_is_fitted(self)
-        x_hat = self._complete(read(self, X, reset=False))
-        flow, gaussian = self.stages_[-1].double()
+        x_hat = self._complete(self._read(X, missing))
+        flow, gaussian = self.stages_[-1].to(x_hat.dtype)
         z, log_det = flow.encode(x_hat)
         density = (gaussian.log_prob(z) + log_det).cpu().numpy() - np.log(self.schema_.span).sum()
         return np.where(np.isnan(density), -np.inf, density)
 
     @torch.no_grad()
     def sample(self, n_samples: int = 1) -> Array:
-        """Draw new rows (n_samples, p) from the last stage: z from its Gaussian, decoded. Seeded by `random_state`."""
+        """Draw new rows (n_samples, p), or images, from the last stage: z from its Gaussian, decoded.
+
+        Seeded by `random_state`.
+        """
         check_is_fitted(self)
         text, test = integer(1)
         if not test(n_samples):
             raise ParameterError(f"n_samples must be {text}, but it is {n_samples!r}")
-        flow, gaussian = self.stages_[-1].double()
-        x, _ = flow.decode(gaussian.sample(n_samples, torch.Generator().manual_seed(self._seed())))
-        return self._unscale(x)
+        gaussian = self.stages_[-1].gaussian
+        z = gaussian.sample(n_samples, torch.Generator().manual_seed(self._seed()))
+        X = self._unscale(self.stages_[-1].to(z.dtype).flow.decode(z)[0])
+        return X if self.image_shape_ is None else X.reshape(-1, *self.image_shape_)
 
     # --- files
 
@@ -86,10 +101,14 @@ class StagedImputer(Imputer):
             "schema": asdict(self.schema_),
             "names": list(map(str, names)) if (names := getattr(self, "feature_names_in_", None)) is not None else None,
             "n_features": self.n_features_in_,
+            "image_shape": self.image_shape_,
+            "network": None if self.network_ is None else self.network_.shape,
             "stages": [stage.flow.shape for stage in self.stages_],
             "fitted": {name: getattr(self, name) for name in self._fitted_scalars()},
         }
-        files.write(path, stages_to_tensors(self.stages_), header)
+        network = {} if self.network_ is None else self.network_.state_dict()
+        weights = {f"network.{name}": tensor.contiguous() for name, tensor in network.items()}
+        files.write(path, stages_to_tensors(self.stages_) | weights, header)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | None = None) -> Any:
@@ -103,11 +122,13 @@ class StagedImputer(Imputer):
                 imputer.device = device
             imputer.schema_ = Schema(**header["schema"])
             imputer.n_features_in_ = header["n_features"]
+            imputer.image_shape_ = None if header["image_shape"] is None else tuple(header["image_shape"])
             if header["names"] is not None:
                 imputer.feature_names_in_ = np.array(header["names"], dtype=object)
             for name, value in header["fitted"].items():
                 setattr(imputer, name, value)
-            imputer._keep(stages_from_tensors(tensors, header["stages"], torch.device(imputer.device)))
+            stages = stages_from_tensors(tensors, header["stages"], torch.device(imputer.device))
+            imputer._keep(stages, _network(tensors, header["network"], imputer.device))
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} lacks a part of a {cls.__name__}: {error}") from error
         return imputer
@@ -131,3 +152,13 @@ class StagedImputer(Imputer):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "stages_")
+
+
+def _network(tensors: dict[str, Tensor], shape: dict[str, Any] | None, device: str) -> ImageNetwork | None:
+    """Rebuild the correcting network from the tensors of a file, if there is one."""
+    if shape is None:
+        return None
+    network = ImageNetwork(**shape)
+    weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
+    network.load_state_dict(weights)
+    return network.to(device, next(iter(weights.values())).dtype).to(memory_format=torch.channels_last)

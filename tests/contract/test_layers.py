@@ -13,10 +13,11 @@ ROOT = Path(emflow.__file__).parent
 KNOWN = {"flow": {"flow"}, "latent": {"latent"}, "table": {"errors", "table"}, "errors": set(), "files": {"errors"}}
 KNOWN["threads"] = set()
 KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "threads"}
+KNOWN["refine"] = {"errors", "threads", "refine"}
 KNOWN["base"] = {"table", "errors"}
 KNOWN["baselines"] = {"base", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
-IMPORTERS = {"table": {"table", "base", "staged", "imputer", "baselines"}, "cli": {"__main__"}}
+IMPORTERS = {"table": {"table", "base", "staged", "imputer", "baselines", "experiments"}, "cli": {"__main__"}}
 IMPORTERS |= {
     "experiments": {"experiments", "cli"},
     "datasets": {"datasets", "experiments"},

@@ -163,14 +163,16 @@ def test_constant_column(rate):
 
 @pytest.fixture
 def wide(monkeypatch):
-    """Take every table for a wide one."""
+    """Take every table for a wide one, and every block for a large one."""
     monkeypatch.setattr(patterns, "WIDE", 1)
-    monkeypatch.setattr(condition, "WIDE", 1)
+    monkeypatch.setattr(patterns, "LARGE_BLOCK", 0)
 
 
 @pytest.mark.usefixtures("wide")
+@pytest.mark.parametrize("large", [0, 2, 99])
 @pytest.mark.parametrize("name", MISSING)
-def test_wide_mean(name):
+def test_wide_mean(name, large, monkeypatch):
+    monkeypatch.setattr(patterns, "LARGE_BLOCK", large)
     missing = MISSING[name]
     gaussian, z = naive.random_gaussian(missing.shape[1]), naive.random(*missing.shape)
     kernel = conditional(gaussian, missing)
@@ -179,8 +181,31 @@ def test_wide_mean(name):
 
 
 @pytest.mark.usefixtures("wide")
-def test_wide_gradient():
+@pytest.mark.parametrize("large", [0, 2, 99])
+def test_wide_gradient(large, monkeypatch):
+    monkeypatch.setattr(patterns, "LARGE_BLOCK", large)
     assert_gradient(naive.random_gaussian(12), MIXED, atol=1e-6, rtol=0)
+
+
+def test_wide_statistics_of_small_blocks_are_exact(monkeypatch):
+    monkeypatch.setattr(patterns, "WIDE", 1)
+    gaussian, z = naive.random_gaussian(12), naive.random(60, 12)
+    kernel = conditional(gaussian, MIXED)
+    assert_close(kernel.statistics(kernel.mean(z)).outer, naive.statistics(gaussian, z, MIXED).outer)
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_factors_are_enough_for_the_mean(name):
+    missing = MISSING[name]
+    gaussian, z = naive.random_gaussian(missing.shape[1]), naive.random(*missing.shape)
+    kernel = Conditional(gaussian, Patterns(missing).layout(torch.arange(len(z))), mean_only=True)
+    assert_close(kernel.mean(z), naive.conditional_moments(gaussian, z, missing)[0])
+
+
+def test_factors_are_not_enough_for_statistics():
+    kernel = Conditional(naive.random_gaussian(12), Patterns(MIXED).layout(torch.arange(60)), mean_only=True)
+    with pytest.raises(ValueError, match="mean only"):
+        kernel.statistics(naive.random(60, 12))
 
 
 @pytest.mark.usefixtures("wide")

@@ -100,13 +100,16 @@ class GAINImputer(Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> GAINImputer:
-        """Learn from the rows of X (n, p), NaN where missing; `y` is not used."""
-        X = self._read_new(X)
+    def fit(self, X: Any, y: Any = None, *, missing: Any = None) -> GAINImputer:
+        """Learn from the rows of X (n, p), or from images; `y` is not used.
+
+        Missing is what is NaN, and what `missing` says: see `transform`.
+        """
+        X = self._read_new(X, missing)
         seed = self._seed()
         draws = torch.Generator().manual_seed(seed)
-        x, missing = self._tensors(X)
-        training = _Training(self, x.float(), missing, draws)
+        x, holes = self._tensors(X)
+        training = _Training(self, x.float(), holes, draws)
         history, totals, since = [], torch.zeros(2), 0
         started, deadline = time.monotonic(), math.inf if self.max_time is None else self.max_time
         with few_threads(self.batch_size * x.shape[1]):
@@ -127,7 +130,7 @@ class GAINImputer(Imputer):
                     totals, since = torch.zeros(2), 0
                 if last:
                     break
-        self.generator_, self.discriminator_ = training.generator.double(), training.discriminator.double()
+        self.generator_, self.discriminator_ = training.generator.to(x.dtype), training.discriminator.to(x.dtype)
         self.history_, self.timed_out_, self.noise_seed_ = history, step < self.n_steps, seed
         return self
 

@@ -113,12 +113,15 @@ class MCFlowImputer(Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> MCFlowImputer:
-        """Learn from the rows of X (n, p), NaN where missing; `y` is not used."""
-        X = self._read_new(X)
+    def fit(self, X: Any, y: Any = None, *, missing: Any = None) -> MCFlowImputer:
+        """Learn from the rows of X (n, p), or from images; `y` is not used.
+
+        Missing is what is NaN, and what `missing` says: see `transform`.
+        """
+        X = self._read_new(X, missing)
         generator = torch.Generator().manual_seed(self._seed())
-        x, missing = self._tensors(X)
-        training = _Training(self, fill_draw(x, missing, generator).float(), missing, generator)
+        x, holes = self._tensors(X)
+        training = _Training(self, fill_draw(x, holes, generator).float(), holes, x.dtype, generator)
         stages, stage_history, history = [], [], []
         started, deadline = time.monotonic(), math.inf if self.max_time is None else self.max_time
         bar = tqdm(total=self.n_epochs, desc="mcflow", unit="epoch", disable=not self.verbose)
@@ -147,7 +150,7 @@ class MCFlowImputer(Imputer):
 
     def _complete(self, X: Array) -> Tensor:
         x, missing = self._tensors(X)
-        x_hat = self._fill_median(x, missing)
+        x_hat = self._fill_middle(x, missing)
         for stage in self.stages_:
             x_hat = refresh(stage, x_hat, missing)
         return x_hat
@@ -159,8 +162,16 @@ class MCFlowImputer(Imputer):
 class _Training:
     """Completion, flow, latent network and their optimisers while they learn."""
 
-    def __init__(self, imputer: MCFlowImputer, x_hat: Tensor, missing: Tensor, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        imputer: MCFlowImputer,
+        x_hat: Tensor,
+        missing: Tensor,
+        precision: torch.dtype,
+        generator: torch.Generator,
+    ) -> None:
         self.imputer, self.x_hat, self.missing, self.generator = imputer, x_hat, missing, generator
+        self.precision = precision  # in which rows are completed
         self.network = latent_network(x_hat.shape[1], generator).to(x_hat)
         self.network_optimiser = self._adam(self.network)
         self.start_flow()
@@ -219,8 +230,8 @@ class _Training:
 
     def complete_anew(self) -> Stage:
         """Fill the rows by what was learnt so far, start the flow afresh, and return what was learnt."""
-        stage = Stage(copy.deepcopy(self.flow).double(), copy.deepcopy(self.network).double())
-        self.x_hat = refresh(stage, self.x_hat.double(), self.missing).to(self.x_hat.dtype)
+        stage = Stage(copy.deepcopy(self.flow).to(self.precision), copy.deepcopy(self.network).to(self.precision))
+        self.x_hat = refresh(stage, self.x_hat.to(self.precision), self.missing).to(self.x_hat.dtype)
         self.start_flow()
         return stage
 

@@ -90,6 +90,10 @@ class RealNVP(nn.Module):
         """Return x = f(z) (n, p) and log|det dx/dz| (n,)."""
         return _Differentiable.apply(z, self.weights, self, True)  # type: ignore[no-any-return, no-untyped-call]
 
+    def walk(self, x: Tensor, decode: bool = False) -> Pass:
+        """Walk the stack once, in either direction, and keep what its gradient needs."""
+        return Pass(self, x, decode)
+
     def views(self) -> _Views:
         """Return the parts of the parameter; they alias it, so they are made anew only when it has moved."""
         key = (self.weights.data_ptr(), self.weights.dtype, self.weights.device)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from emflow.latent.gaussian import Gaussian, stable_cholesky
 from emflow.latent.online_em import Statistics
-from emflow.latent.patterns import WIDE, Group, Layout
+from emflow.latent.patterns import Group, Layout
 
 CG_STEPS = 1000
 
@@ -33,6 +33,8 @@ class Conditional:
         The missing values of the rows, from `Patterns.layout`.
     generator : torch.Generator or None
         Source of the draws that stand for conditional covariances in wide data.
+    mean_only : bool
+        Nothing but `mean` will be asked for: factors are enough, and inverses, two thirds of the work, are not made.
 
     Attributes
     ----------
@@ -40,50 +42,64 @@ class Conditional:
         How often a factorisation was repeated with a larger diagonal, or conjugate gradients stopped short.
     """
 
-    def __init__(self, gaussian: Gaussian, layout: Layout, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self, gaussian: Gaussian, layout: Layout, generator: torch.Generator | None = None, mean_only: bool = False
+    ) -> None:
         self.gaussian, self.layout = gaussian, layout
-        self.by_missing: _Blocks | _ConjugateGradients
-        self.by_observed = _Blocks(gaussian.cov, layout.by_observed) if layout.n_by_observed else None
-        if layout.missing.shape[1] >= WIDE:
-            self.by_missing = _ConjugateGradients(gaussian, layout.missing, generator)
-        else:
-            self.by_missing = _Blocks(gaussian.precision, layout.by_missing)
+        blocks = _Factors if mean_only else _Blocks
+        self.by_observed = blocks(gaussian.cov, layout.by_observed) if layout.n_by_observed else None
+        self.by_missing: list[_Blocks | _Factors | _ConjugateGradients] = []
+        if layout.by_missing:
+            self.by_missing.append(blocks(gaussian.precision, layout.by_missing))
+        if layout.too_large is not None:
+            missing = layout.missing.index_select(0, layout.too_large)
+            self.by_missing.append(_ConjugateGradients(gaussian, missing, layout.too_large, generator))
 
     @property
     def retries(self) -> int:
         observed = self.by_observed.retries if self.by_observed else 0
-        return self.gaussian.retries + self.by_missing.retries + observed
+        return self.gaussian.retries + observed + sum(part.retries for part in self.by_missing)
 
     def mean(self, z: Tensor) -> Tensor:
         """Return z_hat (n, p): z where observed, its conditional mean where missing. Equations 6 and 13."""
         mean, missing = self.gaussian.mean, self.layout.missing
         centred = (z.to(mean.dtype) - mean).masked_fill_(missing, 0)
-        filled = mean - self.by_missing.solve(centred @ self.gaussian.precision)
+        filled = mean - self._solve_missing(centred @ self.gaussian.precision) if self.by_missing else mean
         if self.by_observed is not None:
-            filled += self.by_observed.solve(centred) @ self.gaussian.cov
+            filled = filled + self.by_observed.solve(centred) @ self.gaussian.cov
         return torch.where(missing, filled.to(z.dtype), z)
 
     def pull_back(self, grad: Tensor) -> Tensor:
         """Return the gradient by z (n, p), given that by z_hat: the mean is linear, and its factors are at hand."""
         grad_hat = grad.to(self.gaussian.mean.dtype)
         grad_missing = grad_hat.masked_fill(~self.layout.missing, 0)
-        result = grad_hat - self.by_missing.solve(grad_missing) @ self.gaussian.precision
+        result = grad_hat
+        if self.by_missing:
+            result = result - self._solve_missing(grad_missing) @ self.gaussian.precision
         if self.by_observed is not None:
-            result += self.by_observed.solve(grad_missing @ self.gaussian.cov)
-        return result.masked_fill_(self.layout.missing, 0).to(grad.dtype)
+            result = result + self.by_observed.solve(grad_missing @ self.gaussian.cov)
+        return result.masked_fill(self.layout.missing, 0).to(grad.dtype)
 
     def statistics(self, z_hat: Tensor) -> Statistics:
         """Return count, sum of E[z] and sum of E[zz'] over the rows, given their conditional means (appendix B)."""
         z_hat = z_hat.to(self.gaussian.mean.dtype)
-        cov = self.by_missing.total_inverse()
+        cov = torch.zeros_like(self.gaussian.cov)
+        for part in self.by_missing:
+            cov += part.total_inverse()
         if self.by_observed is not None:
             spread = self.gaussian.cov @ self.by_observed.total_inverse() @ self.gaussian.cov
             cov += self.layout.n_by_observed * self.gaussian.cov - spread
         return Statistics(len(z_hat), z_hat.sum(0), torch.addmm(cov, z_hat.mT, z_hat))
 
+    def _solve_missing(self, v: Tensor) -> Tensor:
+        first, *others = (part.solve(v) for part in self.by_missing)
+        for other in others:  # of other rows
+            first += other
+        return first
 
-class _Blocks:
-    """The inverses of the blocks matrix[b, b].
+
+class _Gathered:
+    """The blocks matrix[b, b], group by group.
 
     The padding of a block takes its entries from an identity that is appended to the matrix: see `Group.index`. So it
     is an identity in the inverse, too, and `solve` copies v there: v is zero outside b, or the result is not looked at.
@@ -91,18 +107,25 @@ class _Blocks:
 
     def __init__(self, matrix: Tensor, groups: list[Group]) -> None:
         self.matrix, self.groups, self.retries = torch.block_diag(matrix, torch.eye(len(matrix)).to(matrix)), groups, 0
-        self.inverses = [self._invert(group) for group in groups]
 
-    def _invert(self, group: Group) -> Tensor:
+    def _factor(self, group: Group) -> Tensor:
         n, k = group.index.shape
         block = self.matrix.flatten().index_select(0, self._places(group)).view(n, k, k)
         factor, retries = stable_cholesky(block)
         self.retries += retries
-        return torch.cholesky_inverse(factor)
+        return factor
 
     def _places(self, group: Group) -> Tensor:
         """Where the entries of the blocks lie in the flattened matrix."""
         return torch.add(group.index[:, None, :], group.index[:, :, None], alpha=len(self.matrix)).flatten()
+
+
+class _Blocks(_Gathered):
+    """The inverses of the blocks, made once for all that is asked of them."""
+
+    def __init__(self, matrix: Tensor, groups: list[Group]) -> None:
+        super().__init__(matrix, groups)
+        self.inverses = [torch.cholesky_inverse(self._factor(group)) for group in groups]
 
     def solve(self, v: Tensor) -> Tensor:
         """Apply the inverse of each row's block to that row of v (n, p); zero or v itself outside the block."""
@@ -122,33 +145,63 @@ class _Blocks:
         return total[:p, :p]
 
 
-class _ConjugateGradients:
-    """The contract of `_Blocks` for wide data, where factorising a block per row would cost p^3 each.
+class _Factors(_Gathered):
+    """`_Blocks` for a single `solve`: Cholesky factors do, and those of one group are gone before the next."""
 
-    All rows go together: the product with the blocks P_mm is one product of the zero-padded rows with P.
+    def solve(self, v: Tensor) -> Tensor:
+        result = torch.zeros_like(v)
+        for group in self.groups:
+            factor = self._factor(group)
+            own = factor if group.which is None else factor.index_select(0, group.which)
+            result.put_(group.cells, torch.cholesky_solve(v.take(group.cells)[:, :, None], own))
+        return result
+
+    def total_inverse(self) -> Tensor:
+        raise ValueError("made for the mean only: there are no inverses")
+
+
+class _ConjugateGradients:
+    """The contract of `_Blocks` for rows whose block of the precision P is too large to be factorised.
+
+    All of them go together: the product with the blocks P_mm is one product of the zero-padded rows with P.
     """
 
-    def __init__(self, gaussian: Gaussian, missing: Tensor, generator: torch.Generator | None) -> None:
-        self.gaussian, self.observed, self.generator = gaussian, ~missing, generator
+    def __init__(
+        self, gaussian: Gaussian, missing: Tensor, rows: Tensor, generator: torch.Generator | None = None
+    ) -> None:
+        self.gaussian, self.observed, self.rows, self.generator = gaussian, ~missing, rows, generator
         self.retries = 0
 
     def solve(self, v: Tensor) -> Tensor:
+        """Apply the inverse of each row's block to that row of v (n, p); zero elsewhere."""
+        return torch.zeros_like(v).index_copy_(0, self.rows, self._solve(v.index_select(0, self.rows)))
+
+    def _solve(self, v: Tensor) -> Tensor:
         """Solve P_mm x_m = v_m in every row by conjugate gradients, preconditioned by the diagonal of P.
 
-        A row is frozen as soon as it has converged, so that its answer does not depend on the rows beside it.
+        A row is frozen as soon as it has converged, so that its answer does not depend on the rows beside it, and
+        those that are frozen are left out as soon as they are a quarter of all.
         """
         precision = self.gaussian.precision
         diagonal = precision.diagonal()
-        residual = v.masked_fill(self.observed, 0)
+        observed, residual = self.observed, v.masked_fill(self.observed, 0)
         x, scaled = torch.zeros_like(v), residual / diagonal
         direction = scaled
         energy = (residual * scaled).sum(1)
         enough = energy * torch.finfo(v.dtype).eps  # relative error sqrt(eps), in the norm of the preconditioner
+        result, at = x, torch.arange(len(v), device=v.device)
         for _ in range(CG_STEPS):
             active = energy > enough
-            if not active.any():
-                return x
-            product = (direction @ precision).masked_fill_(self.observed, 0)
+            n_active = int(active.sum())
+            if 4 * n_active <= 3 * len(at):
+                result[at] = x
+                if not n_active:
+                    return result
+                at, observed, residual, x, direction, energy, enough = (
+                    part[active] for part in (at, observed, residual, x, direction, energy, enough)
+                )
+                active = active[active]
+            product = (direction @ precision).masked_fill_(observed, 0)
             step = torch.where(active, energy / (direction * product).sum(1), 0)[:, None]
             x = torch.addcmul(x, step, direction)
             residual = torch.addcmul(residual, step, product, value=-1)
@@ -157,7 +210,8 @@ class _ConjugateGradients:
             direction = torch.addcmul(scaled, torch.where(active, new_energy / energy, 0)[:, None], direction)
             energy = torch.where(active, new_energy, energy)
         self.retries += 1
-        return x
+        result[at] = x
+        return result
 
     def total_inverse(self) -> Tensor:
         """Estimate the sum of the inverses, without bias, from one draw of N(0, inv(P_mm)) per row.
@@ -168,5 +222,5 @@ class _ConjugateGradients:
             raise ValueError("statistics of wide data are drawn: give Conditional a generator")
         cholesky = self.gaussian.cholesky
         noise = torch.randn(self.observed.shape, generator=self.generator, dtype=cholesky.dtype).to(cholesky.device)
-        draws = self.solve(torch.linalg.solve_triangular(cholesky.mT, noise.mT, upper=True).mT.contiguous())
+        draws = self._solve(torch.linalg.solve_triangular(cholesky.mT, noise.mT, upper=True).mT.contiguous())
         return draws.mT @ draws

@@ -66,18 +66,26 @@ class OnlineEM:
     super_batch_size : int
         S_super of appendix D: an update uses the statistics of the latest batches that together have at most so many
         rows. 0 uses the current batch alone.
+    dtype : torch.dtype
+        Precision of the Gaussian.
     """
 
-    def __init__(self, step_scale: float, step_exponent: float, super_batch_size: int = 0) -> None:
+    def __init__(
+        self,
+        step_scale: float,
+        step_exponent: float,
+        super_batch_size: int = 0,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
         self.step_scale, self.step_exponent = step_scale, step_exponent
-        self.super_batch_size = super_batch_size
+        self.super_batch_size, self.dtype = super_batch_size, dtype
         self.recent: deque[Statistics] = deque()
         self.t = 0
         self.estimate: Gaussian | None = None
 
     def start(self, z: Tensor) -> Gaussian:
         """Initialise from the sample mean and covariance of the first rows z (n, p): appendix D."""
-        self.estimate = Statistics.of(z.double()).maximiser()
+        self.estimate = Statistics.of(z.to(self.dtype)).maximiser()
         return self.estimate
 
     def step_size(self, t: int) -> float:

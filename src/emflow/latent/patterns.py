@@ -7,13 +7,14 @@ are found once per table (`Patterns`) and laid out once per batch (`Layout`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-WIDE = 1000  # from this many columns on, conjugate gradients take the place of factorisations
+WIDE = 1000  # from this many columns on, rows hardly ever share a pattern: it is not looked for
+LARGE_BLOCK = 700  # above this size, conjugate gradients take the place of a block's factorisation
 SMALL_GROUP = 2**14  # blocks with fewer entries than this in all are not worth a dozen operations of their own
 SMALL_BATCH = 2**15  # a batch with fewer entries is one group, its rows as they come
 LARGE_GROUP = 2**21  # blocks with more entries are not factorised at once: 16 MiB in double precision
@@ -37,6 +38,7 @@ class Layout:
     by_missing: list[Group]
     by_observed: list[Group]
     n_by_observed: int  # rows that go by their observed coordinates, those with none of them included
+    too_large: Tensor | None = None  # (rows,): the numbers of rows with a block too large to be factorised
 
 
 class Patterns:
@@ -54,9 +56,9 @@ class Patterns:
     def layout(self, rows: Tensor) -> Layout:
         """Lay out the blocks of some rows, given by number."""
         missing = self.missing.index_select(0, rows)  # several times faster than plain indexing, here and below
+        if missing.shape[1] >= WIDE:
+            return self._layout_wide(missing)
         p = missing.shape[1]
-        if p >= WIDE:
-            return Layout(missing, [], [], 0)
         pattern = self.which.index_select(0, rows)
         first = int(pattern.min())  # the pattern with most missing values
         k = int(self.n_missing[first])
@@ -65,20 +67,18 @@ class Patterns:
         # the rows in the order of their patterns, and these patterns, still by falling size
         pattern, row = pattern.sort(stable=True)
         used, which, count = torch.unique_consecutive(pattern, return_inverse=True, return_counts=True)
-        size, order = self.n_missing.index_select(0, used), self.order.index_select(0, used).int()
+        size, order = self.n_missing.index_select(0, used), self.order.index_select(0, used)
+        return _sides(missing, size, order, count, which, row)
 
-        by_observed: list[Group] = []
-        n_rows = 0
-        if 2 * k > p:  # patterns with more missing than observed coordinates go by the observed ones
-            n_patterns = int((2 * size > p).sum())
-            n_rows = int(count[:n_patterns].sum())
-            by_observed = _groups(
-                (p - size[:n_patterns]).flip(0), order[:n_patterns].flip(0, 1), count[:n_patterns].flip(0),
-                (n_patterns - 1 - which[:n_rows]).flip(0), row[:n_rows].flip(0),
-            )  # fmt: skip
-            size, order, count = size[n_patterns:], order[n_patterns:], count[n_patterns:]
-            which, row = which[n_rows:] - n_patterns, row[n_rows:]
-        return Layout(missing, _groups(size, order, count, which, row), by_observed, n_rows)
+    def _layout_wide(self, missing: Tensor) -> Layout:
+        """Take each row's pattern as its own."""
+        p = missing.shape[1]
+        size, row = missing.sum(1).sort(descending=True, stable=True)
+        large = torch.minimum(size, p - size) > LARGE_BLOCK
+        too_large, size, row = row[large], size[~large], row[~large]
+        order = _missing_first(missing.index_select(0, row))
+        layout = _sides(missing, size, order, torch.ones_like(size), torch.arange(len(row), device=row.device), row)
+        return replace(layout, too_large=too_large) if len(too_large) else layout
 
     def _one_group(self, pattern: Tensor, k: int) -> Group:
         """Take each row's block as its own: looking for repeated ones would cost more than it saves."""
@@ -115,6 +115,29 @@ def _missing_first(table: Tensor) -> Tensor:
 def _pad(index: Tensor, size: Tensor, p: int) -> Tensor:
     """Move the coordinates beyond each block's size from 0 ... p - 1 to p ... 2 p - 1."""
     return index.add(torch.arange(index.shape[1], device=size.device) >= size[:, None], alpha=p)
+
+
+def _sides(missing: Tensor, size: Tensor, order: Tensor, count: Tensor, which: Tensor, row: Tensor) -> Layout:
+    """Lay out rows by their smaller side, given their patterns by falling number of missing values `size`.
+
+    `order` has the coordinates of each pattern, missing ones first, `count` its number of rows; `which` and `row` have
+    the pattern and the number of each row, in the order of the patterns.
+    """
+    p, order = missing.shape[1], order.int()
+    by_observed: list[Group] = []
+    n_rows = 0
+    if (
+        len(size) and 2 * int(size[0]) > p
+    ):  # patterns with more missing than observed coordinates go by the observed ones
+        n_patterns = int((2 * size > p).sum())
+        n_rows = int(count[:n_patterns].sum())
+        by_observed = _groups(
+            (p - size[:n_patterns]).flip(0), order[:n_patterns].flip(0, 1), count[:n_patterns].flip(0),
+            (n_patterns - 1 - which[:n_rows]).flip(0), row[:n_rows].flip(0),
+        )  # fmt: skip
+        size, order, count = size[n_patterns:], order[n_patterns:], count[n_patterns:]
+        which, row = which[n_rows:] - n_patterns, row[n_rows:]
+    return Layout(missing, _groups(size, order, count, which, row), by_observed, n_rows)
 
 
 def _groups(size: Tensor, order: Tensor, count: Tensor, which: Tensor, row: Tensor) -> list[Group]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,8 +14,10 @@ from tqdm.auto import tqdm
 from emflow.latent.condition import Conditional
 from emflow.latent.gaussian import Gaussian
 from emflow.latent.online_em import OnlineEM, Statistics
-from emflow.latent.patterns import Patterns
+from emflow.latent.patterns import Layout, Patterns
 from emflow.learn.reimpute import row_chunks
+
+KEPT_CELLS = 2**24  # of a table whose layouts are kept from one pass to the next
 
 
 def fit_gaussian(
@@ -24,18 +27,20 @@ def fit_gaussian(
     n_iterations: int = 100,
     tol: float = 3e-4,
     beta: float = 1e-3,
+    max_time: float = math.inf,
     verbose: bool = False,
 ) -> tuple[Gaussian, list[dict[str, Any]]]:
     """Return the Gaussian that EM finds for the rows x (n, p), whose missing cells hold anything finite, and a history.
 
     Stops when means move by less than `tol` standard deviations, and covariances by less than `tol` in the scale of a
-    correlation, in the root mean square.
+    correlation, in the root mean square; or after the pass in which `max_time` seconds are over.
     """
-    em = OnlineEM(step_scale=1.0, step_exponent=0.0)  # rho = 1: each update is a whole M-step
+    em = OnlineEM(step_scale=1.0, step_exponent=0.0, dtype=x.dtype)  # rho = 1: each update is a whole M-step
     em.estimate = pairwise_start(x, patterns.missing)
-    gaussian = em.estimate.inflated(beta)
-    batches = [(x[rows], patterns.layout(rows)) for rows in row_chunks(x, most=2**15)]
+    gaussian = _regular(em.estimate, beta)
+    batches = _Batches(x, patterns)
     history: list[dict[str, Any]] = []
+    began = time.monotonic()
     for iteration in (bar := tqdm(range(1, n_iterations + 1), desc="EM", disable=not verbose)):
         started = time.monotonic()
         statistics, retries = Statistics.none(x), 0
@@ -43,16 +48,44 @@ def fit_gaussian(
             conditional = Conditional(gaussian, layout, generator)
             statistics += conditional.statistics(conditional.mean(z))
             retries += conditional.retries
-        before, gaussian = gaussian, em.update(statistics).inflated(beta)
+        before, gaussian = gaussian, _regular(em.update(statistics), beta)
         change = _change(before, gaussian)
         bar.set_postfix(change=change)
+        now = time.monotonic()
         history.append({
             "iteration": iteration, "change": change, "frobenius": gaussian.cov.norm().item(), "retries": retries,
-            "seconds": time.monotonic() - started,
+            "seconds": now - started,
         })  # fmt: skip
-        if change <= tol:
+        if change <= tol or now - began > max_time:
             break
     return gaussian, history
+
+
+class _Batches:
+    """The rows and their layouts, batch by batch; laid out once, unless they are too many to be kept."""
+
+    def __init__(self, x: Tensor, patterns: Patterns) -> None:
+        self.x, self.patterns, self.chunks = x, patterns, row_chunks(x, most=2**15)
+        self.kept = list(self._make()) if x.numel() <= KEPT_CELLS else None
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Layout]]:
+        return self._make() if self.kept is None else iter(self.kept)
+
+    def _make(self) -> Iterator[tuple[Tensor, Layout]]:
+        return ((self.x[rows], self.patterns.layout(rows)) for rows in self.chunks)
+
+
+def _regular(gaussian: Gaussian, beta: float) -> Gaussian:
+    """Return the robust estimate of equation 31; in single precision no variance is below sqrt(eps) of the largest.
+
+    Images have pixels that hardly ever change. The inverse of their variance would swamp all others.
+    """
+    gaussian = gaussian.inflated(beta)
+    if gaussian.cov.dtype == torch.float64:
+        return gaussian
+    variance = gaussian.cov.diagonal()
+    lacking = (math.sqrt(torch.finfo(variance.dtype).eps) * variance.max() - variance).clamp_min(0)
+    return Gaussian(gaussian.mean, gaussian.cov + torch.diag(lacking))
 
 
 def pairwise_start(x: Tensor, missing: Tensor) -> Gaussian:

@@ -8,30 +8,31 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from emflow.flow.realnvp import RealNVP
+from emflow.flow.image import Flow
 from emflow.latent.condition import Conditional
 from emflow.latent.gaussian import Gaussian
-from emflow.latent.patterns import Patterns
+from emflow.latent.patterns import WIDE, Patterns
 
 CHUNK_CELLS = 2**24  # entries of the blocks of the rows that go together: 128 MiB
+WIDE_ROWS = 512  # of wide data; what they share, products with the whole covariance, wants many rows at once
 
 
 class Stage(NamedTuple):
     """What one outer iteration learnt. A fitted model is the sequence of them, replayed on new rows."""
 
-    flow: RealNVP
+    flow: Flow
     gaussian: Gaussian
 
-    def double(self) -> Stage:
-        """Return the stage with its flow in double precision, in which all rows are filled, scored and drawn."""
-        if self.flow.weights.dtype == torch.float64:
+    def to(self, dtype: torch.dtype) -> Stage:
+        """Return the stage with its flow in another precision: that in which rows are filled, scored and drawn."""
+        if self.flow.weights.dtype == dtype:
             return self
-        return Stage(copy.deepcopy(self.flow).double(), self.gaussian)
+        return Stage(copy.deepcopy(self.flow).to(dtype), self.gaussian)
 
 
 def row_chunks(x: Tensor, most: int) -> list[Tensor]:
     """Split the row numbers of x (n, p), so that the blocks of one chunk stay within bounded memory."""
-    rows = max(16, min(most, CHUNK_CELLS // max(1, x.shape[1] // 2) ** 2))
+    rows = max(16, min(most, CHUNK_CELLS // max(1, x.shape[1] // 2) ** 2)) if x.shape[1] < WIDE else WIDE_ROWS
     return list(torch.arange(len(x), device=x.device).split(rows))
 
 
@@ -42,15 +43,16 @@ def reimpute(stage: Stage, x_hat: Tensor, patterns: Patterns, clip: bool) -> Ten
     Parameters
     ----------
     stage : Stage
-        Its flow is taken in double precision, like x_hat: the answer for a row must not depend on the rows beside it.
+        Its flow is taken in the precision of x_hat. In double precision the answer for a row does not depend on the
+        rows beside it; in single precision, that of images, its last digits may.
     clip : bool
         Keep the new values within [0, 1], the observed range of scaled data.
     """
-    flow, gaussian = stage.double()
+    flow, gaussian = stage.to(x_hat.dtype)
     result = x_hat.clone()
     for rows in row_chunks(x_hat, most=2**12):
         layout = patterns.layout(rows)
         z, _ = flow.encode(x_hat[rows])
-        x_rec, _ = flow.decode(Conditional(gaussian, layout).mean(z))
+        x_rec, _ = flow.decode(Conditional(gaussian, layout, mean_only=True).mean(z))
         result[rows] = torch.where(layout.missing, x_rec.clamp(0, 1) if clip else x_rec, x_hat[rows])
     return result

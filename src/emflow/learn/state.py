@@ -15,7 +15,7 @@ from torch import Tensor
 
 from emflow import files
 from emflow.errors import FileError
-from emflow.flow.realnvp import RealNVP
+from emflow.flow.image import Flow, make_flow
 from emflow.latent.gaussian import Gaussian
 from emflow.latent.online_em import OnlineEM, Statistics
 from emflow.latent.patterns import Patterns
@@ -24,7 +24,10 @@ from emflow.learn.reimpute import Stage
 
 @dataclass(frozen=True)
 class Settings:
-    """The hyperparameters of training, under the names and with the meaning they have in `EMFlowImputer`."""
+    """The hyperparameters of training, under the names and with the meaning they have in `EMFlowImputer`.
+
+    `image_shape` is that of images with a convolutional flow; None takes a fully connected one.
+    """
 
     n_iterations: int
     n_epochs: int
@@ -42,6 +45,7 @@ class Settings:
     tol: float
     patience: int
     dtype: str
+    image_shape: tuple[int, ...] | None
 
     def beta(self, iteration: int) -> float:
         """Inflation in an outer iteration, counted from 0; the last value of the schedule holds from there on."""
@@ -61,6 +65,8 @@ class Run:
         Of the cells that are missing, those hidden for validation included.
     hidden, hidden_values : Tensor of shape (h,)
         Flat positions and true values of the observed cells hidden for validation.
+    precision : torch.dtype
+        Of the Gaussian and of the re-imputation phase; the flow is trained in that of x_hat.
     start : Stage or None
         The stage that made the initial imputation, if it was one; new rows pass it first. It counts as iteration 0.
     iteration, epoch : int
@@ -74,6 +80,7 @@ class Run:
     hidden_values: Tensor
     generator: torch.Generator
     seed: int
+    precision: torch.dtype = torch.float64
     start: Stage | None = None
     iteration: int = 0
     epoch: int = 0
@@ -98,10 +105,12 @@ class Run:
     def new_model(self) -> None:
         """Initialise flow, optimiser and online EM afresh (appendix D)."""
         s = self.settings
-        flow = RealNVP(self.x_hat.shape[1], s.n_couplings, s.hidden_width, generator=self.generator)
-        self.flow = flow.to(self.x_hat.device, self.x_hat.dtype)
+        size = {"n_features": self.x_hat.shape[1]} if s.image_shape is None else {"image_shape": s.image_shape}
+        width = {} if s.hidden_width is None else {"width": s.hidden_width}
+        flow = make_flow({**size, "n_couplings": s.n_couplings, **width}, self.generator)
+        self.flow: Flow = flow.to(self.x_hat.device, self.x_hat.dtype)
         self.optimiser = torch.optim.Adam(self.flow.parameters(), lr=s.learning_rate, fused=True)
-        self.em = OnlineEM(s.step_scale, s.step_exponent, s.super_batch_size)
+        self.em = OnlineEM(s.step_scale, s.step_exponent, s.super_batch_size, self.precision)
 
     @property
     def best_iteration(self) -> int:
@@ -153,9 +162,8 @@ class Run:
         tensors = {
             "generator": self.generator.get_state(),
             "x_hat": self.x_hat[self.patterns.missing],
-            "weights": self.flow.weights,
-            "orders": self.flow.orders,
         }
+        tensors |= {f"flow.{name}": tensor for name, tensor in self.flow.state_dict().items()}
         for key, value in self.optimiser.state_dict()["state"].get(0, {}).items():
             tensors[f"optimiser.{key}"] = value
         if self.em.estimate is not None:
@@ -184,8 +192,8 @@ class Run:
         self.stages = stages_from_tensors(tensors, header["stages"], device)
         self.generator.set_state(tensors["generator"])
         self.x_hat[self.patterns.missing] = tensors["x_hat"].to(device)
-        self.flow.load_state_dict({"weights": tensors["weights"], "orders": tensors["orders"]})
-        state = {k.removeprefix("optimiser."): v for k, v in tensors.items() if k.startswith("optimiser.")}
+        self.flow.load_state_dict(_under("flow.", tensors))
+        state = _under("optimiser.", tensors)
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": {0: state} if state else {}, "param_groups": groups})
         self.em.t = header["em"]["t"]
@@ -200,12 +208,8 @@ def stages_to_tensors(stages: list[Stage]) -> dict[str, Tensor]:
     """Name the tensors of a model for a file."""
     tensors: dict[str, Tensor] = {}
     for n, (flow, gaussian) in enumerate(stages):
-        tensors |= {
-            f"stage.{n}.weights": flow.weights,
-            f"stage.{n}.orders": flow.orders,
-            f"stage.{n}.mean": gaussian.mean,
-            f"stage.{n}.cov": gaussian.cov,
-        }
+        tensors |= {f"stage.{n}.flow.{name}": tensor for name, tensor in flow.state_dict().items()}
+        tensors |= {f"stage.{n}.mean": gaussian.mean, f"stage.{n}.cov": gaussian.cov}
     return tensors
 
 
@@ -213,8 +217,14 @@ def stages_from_tensors(tensors: dict[str, Tensor], shapes: list[dict[str, Any]]
     """Rebuild a model from the tensors of a file and the shapes of its flows."""
     stages = []
     for n, shape in enumerate(shapes):
-        part = {name: tensors[f"stage.{n}.{name}"] for name in ("weights", "orders", "mean", "cov")}
-        flow = RealNVP(**shape, generator=torch.Generator()).to(part["weights"].dtype)
-        flow.load_state_dict({"weights": part["weights"], "orders": part["orders"]})
-        stages.append(Stage(flow.to(device), Gaussian(part["mean"].to(device), part["cov"].to(device))))
+        part = _under(f"stage.{n}.flow.", tensors)
+        flow = make_flow(shape, torch.Generator()).to(part["weights"].dtype)
+        flow.load_state_dict(part)
+        gaussian = Gaussian(tensors[f"stage.{n}.mean"].to(device), tensors[f"stage.{n}.cov"].to(device))
+        stages.append(Stage(flow.to(device), gaussian))
     return stages
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -12,7 +12,6 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from emflow.errors import DivergedError
-from emflow.flow.realnvp import Pass
 from emflow.latent.condition import Conditional
 from emflow.latent.gaussian import NotPositiveDefiniteError
 from emflow.learn.objective import composite_loss, negative_log_likelihood
@@ -88,7 +87,7 @@ def training_step(run: Run, rows: Tensor) -> tuple[Tensor, int]:
     """Lines 3 to 14 of Algorithm 1 for one batch; return (L1, L2, reconstruction error) and factorisation retries."""
     flow, em, beta = run.flow, run.em, run.settings.beta(run.iteration)
     x_hat, layout = run.x_hat.index_select(0, rows), run.patterns.layout(rows)
-    encoding = Pass(flow, x_hat)
+    encoding = flow.walk(x_hat)
     if em.estimate is None:  # appendix D: the first batch of embeddings initialises the base distribution
         em.start(encoding.result)
     gaussian = em.estimate.inflated(beta)  # type: ignore[union-attr]
@@ -99,13 +98,13 @@ def training_step(run: Run, rows: Tensor) -> tuple[Tensor, int]:
     _descend(run, gradient)
 
     # update the base distribution; one factorisation serves z_hat, its gradient and the statistics
-    encoding = Pass(flow, x_hat)
+    encoding = flow.walk(x_hat)
     conditional = Conditional(gaussian, layout, run.generator)
     z_hat = conditional.mean(encoding.result)  # equation 13
     gaussian = em.update(conditional.statistics(z_hat)).inflated(beta)  # equations 7, 8 and 31
 
     # update the flow again; the gradient flows through z_hat: without that, training goes to nonsense
-    decoding = Pass(flow, z_hat, decode=True)
+    decoding = flow.walk(z_hat, decode=True)
     second = composite_loss(
         gaussian, z_hat, decoding.result, decoding.log_det, x_hat, layout.missing, run.settings.reconstruction_weight
     )
@@ -125,7 +124,7 @@ def reimputation_phase(run: Run, started: float) -> None:
     """Algorithm 2 on the training rows; keeps the stage and, unless told otherwise, starts flow and base afresh."""
     stage = run.snapshot()
     before = run.x_hat
-    run.x_hat = reimpute(stage, before.double(), run.patterns, run.settings.clip).to(before.dtype)
+    run.x_hat = reimpute(stage, before.to(run.precision), run.patterns, run.settings.clip).to(before.dtype)
     change = (run.x_hat - before)[run.patterns.missing]
     run.stages.append(stage)
     run.iteration += 1

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
+from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
+from emflow.table.schema import Array
 
-def fill_median(x: Tensor, missing: Tensor, median: Tensor) -> Tensor:
-    """Fill with the median of each column: the same for a row whatever the rows beside it."""
-    return torch.where(missing, median.to(x.dtype), x)
+CHUNK = 2000  # images that are filled together
+
+
+def fill_middle(x: Tensor, missing: Tensor, middle: Tensor) -> Tensor:
+    """Fill with the middle of each column: the same for a row whatever the rows beside it."""
+    return torch.where(missing, middle.to(x.dtype), x)
 
 
 def fill_draw(x: Tensor, missing: Tensor, generator: torch.Generator) -> Tensor:
@@ -22,13 +30,41 @@ def fill_draw(x: Tensor, missing: Tensor, generator: torch.Generator) -> Tensor:
     return x
 
 
-def hide(missing: Tensor, fraction: float, generator: torch.Generator) -> Tensor:
+def fill_nearest(x: Tensor, missing: Tensor, image_shape: Sequence[int]) -> Tensor:
+    """Fill each missing pixel of images as rows x (n, p) with the nearest observed one, channel by channel.
+
+    Of several at the same distance always the same one is taken, so that an image has one answer. An image, or a
+    channel of it, without any observed pixel stays as it is.
+    """
+    h, w, c = (*image_shape, 1)[:3]
+    chunks = []
+    for image, holes in zip(x.split(CHUNK), missing.split(CHUNK), strict=True):
+        planes = holes.view(-1, h, w, c).cpu().numpy()
+        if (planes == planes[..., :1]).all():  # pixels are missing as a whole
+            planes = planes[..., :1]
+        source = np.stack([_nearest(plane) for plane in np.moveaxis(planes, 3, 1).reshape(-1, h, w)])
+        at = torch.from_numpy(source).to(x.device).view(len(image), -1, h * w).mT.expand(-1, -1, c)
+        chunks.append(image.view(-1, h * w, c).gather(1, at).reshape(image.shape))
+    return torch.cat(chunks)
+
+
+def _nearest(missing: Array) -> Array:
+    """Return for every pixel of one plane (h, w) the flat position of the nearest observed pixel."""
+    if missing.all():
+        return np.arange(missing.size)
+    row, column = distance_transform_edt(missing, return_distances=False, return_indices=True)
+    return (row * missing.shape[1] + column).astype(np.int64).ravel()
+
+
+def hide(missing: Tensor, fraction: float, generator: torch.Generator, channels: int = 1) -> Tensor:
     """Choose observed cells to hide for validation, by flat position: a share of them, never the last ones of a column.
 
-    Every column keeps at least half of its observed cells, and two at the least.
+    Every column keeps at least half of its observed cells, and two at the least. So many neighbouring columns as there
+    are `channels` are hidden together: the other channels of a pixel would tell too much of it.
     """
-    drawn = torch.rand(missing.shape, generator=generator).to(missing.device) < fraction
-    hidden = drawn & ~missing
+    n, p = missing.shape
+    drawn = torch.rand(n, p // channels, generator=generator).to(missing.device) < fraction
+    hidden = drawn.repeat_interleave(channels, 1) & ~missing
     observed = (~missing).sum(0)
     spare = torch.minimum(observed // 2, observed - 2).clamp_min(0)
     hidden &= hidden.cumsum(0) <= spare

@@ -81,15 +81,18 @@ def column_name(estimator: Any, j: int) -> str:
 
 @dataclass(frozen=True)
 class Schema:
-    """Range and median of the observed values of each column, as lists, so that they are JSON."""
+    """Range and middle of the observed values of each column, as lists, so that they are JSON.
+
+    The middle is the median. All pixels of images share one range; the middle of a pixel is its mean.
+    """
 
     low: list[float]
     high: list[float]
-    median: list[float]
+    middle: list[float]
 
     @classmethod
     def learn(cls, estimator: Any, X: Array) -> Schema:
-        """Learn from X (n, p), NaN where missing. A column without any value is an error."""
+        """Learn from a table X (n, p), NaN where missing. A column without any value is an error."""
         empty = np.isnan(X).all(0)
         if empty.any():
             names = ", ".join(column_name(estimator, int(j)) for j in np.flatnonzero(empty))
@@ -100,6 +103,16 @@ class Schema:
             name = column_name(estimator, int(np.isinf(schema.span).argmax()))
             raise DataError(f"column {name} spans more than double precision can hold: rescale it")
         return schema
+
+    @classmethod
+    def learn_pixels(cls, X: Array) -> Schema:
+        """Learn from images as rows X (n, p), NaN where missing. A pixel that is never seen has the mean of all."""
+        count, total = (~np.isnan(X)).sum(0), np.nansum(X, 0, dtype=np.float64)
+        if not count.any():
+            raise DataError("no pixel of any image is observed: there is nothing to learn from")
+        middle = np.where(count > 0, total / np.maximum(count, 1), total.sum() / count.sum())
+        p = X.shape[1]
+        return cls([float(np.nanmin(X))] * p, [float(np.nanmax(X))] * p, middle.tolist())
 
     @property
     def span(self) -> Array:
@@ -112,6 +125,11 @@ class Schema:
         """Map the observed range of each column to [0, 1], in double precision; NaN stays."""
         with np.errstate(over="ignore"):
             return np.asarray((X.astype(np.float64) - self.low) / self.span)
+
+    def scale_pixels(self, X: Array) -> Array:
+        """Map the observed range of all pixels to [0, 1], in the precision of X; NaN stays."""
+        low, span = X.dtype.type(self.low[0]), X.dtype.type(self.span[0])
+        return np.asarray((X - low) / span)
 
     def unscale(self, x: Array) -> Array:
         """Undo `scale`; a constant column is its constant, whatever x."""

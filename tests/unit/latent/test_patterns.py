@@ -97,9 +97,19 @@ def test_a_small_batch_is_one_group_of_its_rows_as_they_come():
     assert blocks([group], 9) == {i: coordinates(row) for i, row in enumerate(missing)}
 
 
-def test_wide_tables_have_no_blocks(monkeypatch):
-    monkeypatch.setattr(patterns, "WIDE", 9)
-    missing = MISSING["both sides"]
-    layout = Patterns(missing).layout(torch.tensor([3, 1]))
-    assert torch.equal(layout.missing, missing[[3, 1]])
-    assert (layout.by_missing, layout.by_observed, layout.n_by_observed) == ([], [], 0)
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_wide_tables_leave_out_large_blocks(missing, shuffled, monkeypatch):
+    monkeypatch.setattr(patterns, "WIDE", 1)
+    monkeypatch.setattr(patterns, "LARGE_BLOCK", 2)
+    n, p = missing.shape
+    rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[: n // 2 + 1] if shuffled else torch.arange(n)
+    layout = Patterns(missing).layout(rows)
+    size = missing[rows].sum(1)
+    large = torch.minimum(size, p - size) > 2
+    assert torch.equal(layout.missing, missing[rows])
+    assert sorted([] if layout.too_large is None else layout.too_large.tolist()) == large.nonzero().flatten().tolist()
+    small = [i for i in range(len(rows)) if not large[i]]
+    assert blocks(layout.by_missing, p) == {i: coordinates(missing[rows[i]]) for i in small if 0 < 2 * size[i] <= p}
+    assert blocks(layout.by_observed, p) == {
+        i: coordinates(~missing[rows[i]]) for i in small if p < 2 * size[i] < 2 * p
+    }

@@ -22,7 +22,7 @@ def schema():
 def test_learns_range_and_median(schema):
     assert schema.low == [0, 5, -3, 1e6]
     assert schema.high == [2, 5, 7, 3e6]
-    assert schema.median == [1, 5, 1, 2e6]
+    assert schema.middle == [1, 5, 1, 2e6]
 
 
 def test_scale_maps_the_range_to_the_unit_interval(schema):

@@ -1,0 +1,155 @@
+"""Images in, the same shape and type out, for every imputer."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from emflow import EMFlowImputer, GaussianImputer
+from emflow.baselines import GAINImputer, MCFlowImputer
+from emflow.errors import DataError, FileError, ParameterError
+from emflow.refine import images
+
+DIGITS = load_digits().images[:120].astype(np.uint8)
+HOLES = np.random.default_rng(0).random(DIGITS.shape) < 0.4
+COLOUR = np.stack([DIGITS, 16 - DIGITS, DIGITS // 2], axis=3)
+IMPUTERS = {
+    "gaussian": lambda: GaussianImputer(n_iterations=3),
+    "emflow": lambda: EMFlowImputer(refine_steps=3, random_state=0),
+    "paper": lambda: EMFlowImputer.paper("image", n_iterations=2, n_epochs=1, batch_size=60, random_state=0),
+    "gain": lambda: GAINImputer(n_steps=3, random_state=0),
+    "mcflow": lambda: MCFlowImputer(n_epochs=2, random_state=0),
+}
+
+
+@pytest.fixture(params=IMPUTERS)
+def imputer(request):
+    return IMPUTERS[request.param]()
+
+
+@pytest.mark.parametrize(("X", "missing"), [(DIGITS, HOLES), (COLOUR, HOLES), (COLOUR, np.stack([HOLES] * 3, 3))])
+def test_shape_type_and_observed_pixels_come_back(imputer, X, missing):
+    filled = imputer.fit(X, missing=missing).transform(X, missing=missing)
+    assert (filled.shape, filled.dtype) == (X.shape, X.dtype)
+    assert np.array_equal(filled[~missing], X[~missing])
+    assert filled.min() >= X.min()
+    assert filled.max() <= X.max()
+
+
+def test_nan_says_the_same_as_missing(imputer):
+    X = DIGITS.astype(np.float32)
+    other = (
+        IMPUTERS["gaussian"]() if isinstance(imputer, GaussianImputer) else imputer.__class__(**imputer.get_params())
+    )
+    told = imputer.fit_transform(X, missing=HOLES)
+    found = other.fit_transform(np.where(HOLES, np.nan, X))
+    assert told.dtype == np.float32
+    np.testing.assert_allclose(found, told, rtol=0, atol=1e-5)
+
+
+def test_values_under_the_holes_do_not_matter(imputer):
+    first = imputer.fit(DIGITS, missing=HOLES).transform(DIGITS, missing=HOLES)
+    other = np.where(HOLES, 255, DIGITS).astype(np.uint8)
+    second = imputer.fit(other, missing=HOLES).transform(other, missing=HOLES)
+    assert np.array_equal(first, second)
+
+
+def test_an_image_is_filled_alike_alone_and_among_others(imputer):
+    X = DIGITS.astype(np.float64)
+    imputer.fit(X, missing=HOLES)
+    whole = imputer.transform(X, missing=HOLES)
+    np.testing.assert_allclose(imputer.transform(X[7:9], missing=HOLES[7:9]), whole[7:9], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("X", [DIGITS.reshape(120, 64), DIGITS[:, :4], COLOUR])
+def test_another_size_is_an_error(imputer, X):
+    imputer.fit(DIGITS, missing=HOLES)
+    with pytest.raises(DataError, match=r"images of shape \(8, 8\)"):
+        imputer.transform(X)
+
+
+def test_a_table_may_be_told_what_is_missing(imputer):
+    if imputer.get_params().get("initial_fill") == "nearest":
+        imputer.set_params(initial_fill="draw")
+    X, holes = DIGITS[:, 2:4].reshape(120, 16).astype(float), HOLES[:, 2:4].reshape(120, 16)
+    filled = imputer.fit_transform(X, missing=holes)
+    assert np.array_equal(filled[~holes], X[~holes])
+    assert not np.array_equal(filled[holes], X[holes])
+
+
+# --- EMFlow
+
+
+def test_the_network_betters_a_poor_fill(monkeypatch):
+    monkeypatch.setattr(images, "BATCH", 32)
+    X = load_digits().images[:600].astype(np.uint8)
+    missing = np.random.default_rng(0).random(X.shape) < 0.4
+    errors = {}
+    for refine in (False, "auto"):
+        options = {"initial_fill": "mean", "n_iterations": 1, "n_epochs": 1, "refine": refine, "refine_steps": 80}
+        imputer = EMFlowImputer(**options, random_state=0).fit(X[:500], missing=missing[:500])
+        assert (imputer.network_ is None) == ("refine" not in imputer.history_) == (not refine)
+        filled = imputer.transform(X[500:], missing=missing[500:])
+        errors[refine] = np.sqrt(np.square(filled.astype(float) - X[500:])[missing[500:]].mean())
+    last = imputer.history_["refine"][-1]
+    assert last["validation_rmse"] < last["validation_rmse_before"]
+    assert errors["auto"] < 0.95 * errors[False]
+
+
+def test_a_network_that_does_not_help_is_dropped(monkeypatch):
+    from emflow import imputer as module
+
+    monkeypatch.setattr(module, "correct", lambda network, x_hat, missing, clip: 1 - x_hat)
+    assert EMFlowImputer(refine_steps=1, random_state=0).fit(DIGITS, missing=HOLES).network_ is None
+
+
+@pytest.mark.parametrize("options", [{}, {"refine": False, "n_iterations": 1, "n_epochs": 1}])
+def test_a_saved_model_fills_and_draws_the_same(options, tmp_path):
+    fitted = EMFlowImputer(refine_steps=2, random_state=0, **options).fit(COLOUR, missing=HOLES)
+    fitted.save(tmp_path / "model")
+    loaded = EMFlowImputer.load(tmp_path / "model")
+    assert loaded.image_shape_ == (8, 8, 3)
+    assert (loaded.network_ is None) == (fitted.network_ is None)
+    assert np.array_equal(loaded.transform(COLOUR, missing=HOLES), fitted.transform(COLOUR, missing=HOLES))
+    assert loaded.sample(3).shape == (3, 8, 8, 3)
+    assert np.array_equal(loaded.sample(3), fitted.sample(3))
+    assert loaded.score_samples(COLOUR, missing=HOLES).shape == (120,)
+
+
+@pytest.mark.parametrize("fill", ["nearest", "zero", "mean", "draw"])
+def test_initial_fills_of_images(fill):
+    options = {"n_iterations": 1, "n_epochs": 1, "refine": False, "random_state": 0}
+    filled = EMFlowImputer(initial_fill=fill, **options).fit_transform(DIGITS, missing=HOLES)
+    assert np.array_equal(filled[~HOLES], DIGITS[~HOLES])
+
+
+@pytest.mark.parametrize(
+    ("X", "fill", "text"),
+    [(DIGITS, "median", "tables"), (DIGITS[:, 0], "nearest", "images"), (DIGITS[:, 0], "zero", "images")],
+)
+def test_a_fill_of_the_other_kind_is_an_error(X, fill, text):
+    with pytest.raises(ParameterError, match=f"initial_fill='{fill}' is for {text}"):
+        EMFlowImputer(initial_fill=fill).fit(X)
+
+
+def test_no_iterations_need_the_gaussian():
+    with pytest.raises(ParameterError, match='must be "gaussian"'):
+        EMFlowImputer(n_iterations=0, initial_fill="draw").fit(DIGITS, missing=HOLES)
+
+
+def test_a_killed_fit_goes_on(tmp_path):
+    def imputer(**options):
+        options |= {"n_iterations": 2, "n_epochs": 2, "refine_steps": 2, "random_state": 0}
+        return EMFlowImputer(**options)
+
+    whole = imputer().fit(DIGITS, missing=HOLES)
+    imputer(checkpoint=tmp_path, max_time=1e-9).fit(DIGITS, missing=HOLES)
+    resumed = imputer(checkpoint=tmp_path).fit(DIGITS, missing=HOLES)
+    assert np.array_equal(resumed.transform(DIGITS, missing=HOLES), whole.transform(DIGITS, missing=HOLES))
+    with pytest.raises(FileError, match="other data"):
+        imputer(checkpoint=tmp_path).fit(DIGITS, missing=~HOLES)
+
+
+def test_no_time_leaves_the_gaussian():
+    fitted = EMFlowImputer(max_time=1e-9, random_state=0).fit(DIGITS, missing=HOLES)
+    assert fitted.network_ is None
+    assert len(fitted.stages_) == 1
