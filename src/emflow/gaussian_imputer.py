@@ -49,6 +49,8 @@ class GaussianImputer(StagedImputer):
         Values are in scaled units, columns in [0, 1].
     n_iter_ : int
         EM iterations run.
+    timed_out_ : bool
+        Whether `max_time` ended them.
     stages_, latent_mean_, latent_covariance_
         The fitted Gaussian, in scaled units, behind a flow that is the identity.
     """
@@ -97,5 +99,9 @@ class GaussianImputer(StagedImputer):
             self.covariance_inflation, math.inf if self.max_time is None else self.max_time, bool(self.verbose),
         )  # fmt: skip
         self.n_iter_ = len(self.history_)
+        self.timed_out_ = self.n_iter_ < self.n_iterations and self.history_[-1]["change"] > self.tol
         self._keep([Stage(RealNVP(x.shape[1], n_couplings=0).to(x), gaussian)])
         return self
+
+    def _fitted_scalars(self) -> list[str]:
+        return [*super()._fitted_scalars(), "timed_out_"]

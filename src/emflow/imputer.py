@@ -111,10 +111,12 @@ class EMFlowImputer(StagedImputer):
         `"epochs"`: a record per epoch with L1, L2, reconstruction error, Frobenius norm of the covariance, retried
         factorisations and seconds. `"iterations"`: a record per outer iteration with the change of the imputed values
         (root mean square), the error on hidden cells (RMSE) and seconds. `"refine"`: the RMSE of the network on the
-        pixels it was shown, every 100 steps, and at the end that on hidden cells before and after it. Values are in
-        scaled units, columns in [0, 1].
+        pixels it was shown, every 100 steps, and in the last record that on hidden cells before and after it. Values
+        are in scaled units, columns in [0, 1].
     n_iter_ : int
         Outer iterations run.
+    timed_out_ : bool
+        Whether `max_time` cut training short.
     best_iteration_ : int
         The one that was kept, counted from 1; `transform` replays the stages up to it. 0 if none of them was better
         on the hidden cells than the Gaussian from which training started.
@@ -283,7 +285,11 @@ class EMFlowImputer(StagedImputer):
             max_time=self._time_left(started),
             verbose=bool(self.verbose),
         )
-        network = self._train_network(run, started) if self.refine and self.image_shape_ else None
+        network, done = None, run.finished
+        if self.refine and self.image_shape_:
+            network = self._train_network(run, started)
+            done &= [record["step"] for record in run.history["refine"]][-1:] == [self.refine_steps]
+        self.timed_out_ = self._time_left(started) <= 0 and not done
         self.history_ = run.history
         self.n_iter_ = run.iteration
         self.best_iteration_ = run.best_iteration
@@ -345,6 +351,7 @@ class EMFlowImputer(StagedImputer):
     @torch.no_grad()
     def _train_network(self, run: Run, started: float) -> ImageNetwork | None:
         """Return the network that corrects what the stages fill in, or None if it does not help on the hidden cells."""
+        run.history["refine"] = []
         if (left := self._time_left(started)) <= 0:
             return None
         assert self.image_shape_ is not None
@@ -366,7 +373,7 @@ class EMFlowImputer(StagedImputer):
         after = correct(network, before, holes[rows], self.clip)
         errors = (x.take(run.hidden[some]) - run.hidden_values[some] for x in (before, after))
         rmse_before, rmse_after = (error.square().mean().sqrt().item() for error in errors)
-        history.append({"validation_rmse_before": rmse_before, "validation_rmse": rmse_after})
+        history[-1] |= {"validation_rmse_before": rmse_before, "validation_rmse": rmse_after}
         return network if rmse_after < rmse_before else None
 
     def settings(self, n_rows: int) -> Settings:
@@ -415,4 +422,4 @@ class EMFlowImputer(StagedImputer):
         return tensors, header
 
     def _fitted_scalars(self) -> list[str]:
-        return [*super()._fitted_scalars(), "best_iteration_"]
+        return [*super()._fitted_scalars(), "best_iteration_", "timed_out_"]

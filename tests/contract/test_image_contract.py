@@ -90,6 +90,7 @@ def test_the_network_betters_a_poor_fill(monkeypatch):
         assert (imputer.network_ is None) == ("refine" not in imputer.history_) == (not refine)
         filled = imputer.transform(X[500:], missing=missing[500:])
         errors[refine] = np.sqrt(np.square(filled.astype(float) - X[500:])[missing[500:]].mean())
+    assert not imputer.timed_out_
     last = imputer.history_["refine"][-1]
     assert last["validation_rmse"] < last["validation_rmse_before"]
     assert errors["auto"] < 0.95 * errors[False]
@@ -153,3 +154,4 @@ def test_no_time_leaves_the_gaussian():
     fitted = EMFlowImputer(max_time=1e-9, random_state=0).fit(DIGITS, missing=HOLES)
     assert fitted.network_ is None
     assert len(fitted.stages_) == 1
+    assert fitted.timed_out_

@@ -107,7 +107,7 @@ def run_cell(cell: Cell, max_time: float) -> dict[str, Any]:
         **measured,
         "fit_seconds": fitted - started,
         "transform_seconds": done - fitted,
-        "timed_out": timed_out(imputer, fitted - started, max_time),
+        "timed_out": getattr(imputer, "timed_out_", False),  # scikit-learn's never stop themselves
         "peak_memory_mb": memory,
         "peak_memory_before_fit_mb": memory_before,
         "train_rows": len(split.train),
@@ -136,15 +136,6 @@ def measure(cell: Cell, split: Split, filled: Array) -> dict[str, float | None]:
         except DataError as error:  # the fit may have taken hours: what else it gave is kept
             warnings.warn(f"no congeniality: {error}", RuntimeWarning, stacklevel=2)
     return {name: None if value is None else float(value) for name, value in values.items()}
-
-
-def timed_out(imputer: Any, seconds: float, max_time: float) -> bool:
-    """Whether `max_time` cut training short. EMFlowImputer does not say so itself: it then lacks epochs."""
-    if hasattr(imputer, "timed_out_"):
-        return bool(imputer.timed_out_)
-    if not isinstance(getattr(imputer, "history_", None), dict):
-        return False
-    return seconds >= max_time and len(imputer.history_["epochs"]) < imputer.n_iterations * imputer.n_epochs
 
 
 def peak_memory() -> float | None:

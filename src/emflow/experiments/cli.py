@@ -10,8 +10,9 @@ from typing import Any
 from emflow.errors import EMFlowError
 
 # Written out here, so that `emflow --help` loads nothing of this.
-EXPERIMENTS = ("table1", "congeniality", "convergence", "hyperparameters")
-TABLES, FIGURES = EXPERIMENTS[:2], EXPERIMENTS[2:]
+TABLES = ("table1", "congeniality", "table2", "table3")
+FIGURES = ("convergence", "hyperparameters", "samples", "initial")
+EXPERIMENTS = TABLES + FIGURES
 
 
 def add_parser(commands: Any) -> None:
@@ -21,11 +22,15 @@ def add_parser(commands: Any) -> None:
 
     run = actions.add_parser("run", help="run what is not run yet; a killed run goes on where it was")
     run.add_argument("name", choices=EXPERIMENTS)
-    for name in ("sets", "methods", "mechanisms"):
+    for name in ("sets", "methods"):
         run.add_argument(f"--{name}", type=_names, metavar="A,B", help="default: all")
-    run.add_argument("--folds", type=int, help="of five; default: 5, or 2 from 10,000 rows on")
+    run.add_argument("--mechanisms", type=_names, metavar="A,B", help="of tables; default: all")
+    run.add_argument("--rates", type=_numbers, metavar="A,B", help="of images; default: all")
+    run.add_argument("--folds", type=int, help="of tables, of five; default: 5, or 2 from 10,000 rows on")
     run.add_argument("--jobs", type=int, default=1, help="cells at a time, default: %(default)s")
-    run.add_argument("--budget", type=float, default=20.0, metavar="MINUTES", help="per cell, default: %(default)g")
+    run.add_argument(
+        "--budget", type=float, metavar="MINUTES", help="per cell; default: 20, and for images as the plan has it"
+    )
     run.add_argument("--quiet", action="store_true", help="no progress bar")
     run.set_defaults(run=_run)
 
@@ -56,13 +61,18 @@ def _names(text: str) -> list[str]:
     return names
 
 
+def _numbers(text: str) -> list[float]:
+    return [float(number) for number in _names(text)]
+
+
 def _run(arguments: argparse.Namespace) -> None:
     from emflow.experiments.run import run
 
     report = run(
         arguments.name, arguments.results,
-        sets=arguments.sets, methods=arguments.methods, mechanisms=arguments.mechanisms, folds=arguments.folds,
-        jobs=arguments.jobs, quick=arguments.quick, budget=60 * arguments.budget, quiet=arguments.quiet,
+        sets=arguments.sets, methods=arguments.methods, mechanisms=arguments.mechanisms, rates=arguments.rates,
+        folds=arguments.folds, jobs=arguments.jobs, quick=arguments.quick,
+        budget=None if arguments.budget is None else 60 * arguments.budget, quiet=arguments.quiet,
     )  # fmt: skip
     for name, reason in report.unavailable.items():
         sys.stderr.write(f"passed over: {name}: {reason}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +46,8 @@ def _emflow(cell: Cell, imputer: Any, split: Split, fit_seconds: float, max_time
             rmse.append((time.perf_counter() - started, _error(short, split)))
     seconds = [record["seconds"] for record in imputer.history_["iterations"]]
     ends = fit_seconds - sum(seconds) + np.cumsum(seconds)  # what fit does before training comes first
-    rmse += zip(ends.tolist(), _errors_by_stage(imputer, split), strict=True)
+    errors = errors_by_stage(imputer, lambda fitted: _error(fitted, split))
+    rmse += zip(ends.tolist(), errors, strict=True)
     loss: Points = []
     for iteration, (end, length) in enumerate(zip(ends, seconds, strict=True), start=1):
         epochs = [epoch for epoch in imputer.history_["epochs"] if epoch["iteration"] == iteration]
@@ -57,18 +59,22 @@ def _emflow(cell: Cell, imputer: Any, split: Split, fit_seconds: float, max_time
 def _mcflow(imputer: Any, split: Split, fit_seconds: float) -> dict[str, Points]:
     before = fit_seconds - imputer.stage_history_[-1]["seconds"]  # the last stage ends the fit
     times = [before + record["seconds"] for record in imputer.stage_history_]
+    errors = errors_by_stage(imputer, lambda fitted: _error(fitted, split))
     return {
         "loss": [(before + epoch["seconds"], epoch["flow_loss"]) for epoch in imputer.history_],
-        "rmse": list(zip(times, _errors_by_stage(imputer, split), strict=True)),
+        "rmse": list(zip(times, errors, strict=True)),
     }
 
 
-def _errors_by_stage(imputer: Any, split: Split) -> list[float]:
-    """Return the test RMSE after each stage, by replaying the first ones alone."""
+def errors_by_stage(imputer: Any, error: Callable[[Any], float], first: int = 1) -> list[float]:
+    """Return the error of an imputer after each stage from the `first` on, by replaying those up to it alone.
+
+    The first is 1, or 0 for the initial imputation.
+    """
     stages, errors = imputer.stages_, []
-    for n in range(1, len(stages) + 1):
+    for n in range(first, len(stages) + 1):
         imputer.stages_ = stages[:n]
-        errors.append(_error(imputer, split))
+        errors.append(error(imputer))
     return errors
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from emflow.errors import EMFlowError
+from emflow.experiments.canvas import COLOURS, QUICK, legend_below, need, new_figure, tidy
+from emflow.experiments.catalogue import load
 from emflow.experiments.curve import Points, average, time_to_reach
+from emflow.experiments.image_figure import draw_initial, draw_samples
 from emflow.experiments.plan import Cell, Experiment, label
 from emflow.experiments.results import Record, Results
 
@@ -19,9 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {"emflow": "#0b6e99", "mcflow": "#d1603d"}
 SYMBOLS = {"step_exponent": r"step exponent $\gamma$", "reconstruction_weight": r"reconstruction weight $\alpha$"}
-QUICK = "quick runs: a smoke test, nothing to compare"
 
 
 def figure(
@@ -31,7 +32,7 @@ def figure(
 
     Parameters
     ----------
-    name : {"convergence", "hyperparameters"}
+    name : {"convergence", "hyperparameters", "samples", "initial"}
     folder : path
         Of the results.
     output : path
@@ -41,36 +42,14 @@ def figure(
     """
     if name not in FIGURES:
         raise EMFlowError(f"{name} is no figure: use `emflow experiments table {name}`")
-    experiment = Experiment.load(name)
-    results = Results(folder, experiment.cells_of, quick)
+    experiment = load(name)
+    results = Results(folder, experiment.cells_of, quick, experiment.cell_type)
     drawn, summary = FIGURES[name](experiment, results, quick)
     Path(output).mkdir(parents=True, exist_ok=True)
     paths = [Path(output) / f"{name}{'-quick' if quick else ''}.{suffix}" for suffix in ("png", "svg")]
     for path in paths:
         drawn.savefig(path, dpi=160)
     return paths, summary
-
-
-def new_figure(width: float, height: float, title: str) -> Figure:
-    """Return an empty figure (inches) that draws without a window."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise EMFlowError(f'figures need matplotlib ({error}): pip install "emflow-impute[bench]"') from error
-    drawn = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(drawn)
-    drawn.suptitle(title)
-    return drawn
-
-
-def _legend_below(drawn: Figure, axes: Iterable[Axes]) -> None:
-    """Put one legend for all below the panels, where it hides no curve."""
-    entries: dict[str, Any] = {}
-    for axis in axes:
-        handles, names = axis.get_legend_handles_labels()
-        entries |= dict(zip(names, handles, strict=True))
-    drawn.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=len(entries), frameon=False)
 
 
 # --- convergence
@@ -82,7 +61,7 @@ def draw_convergence(experiment: Experiment, results: Results, quick: bool) -> t
         dataset: {method: _records(experiment, dataset, method, results, quick) for method in experiment.methods}
         for dataset in experiment.sets
     }
-    _need(any(found for records in curves.values() for found in records.values()), experiment, quick)
+    need(any(found for records in curves.values() for found in records.values()), experiment, quick)
     drawn = new_figure(3.8 * len(curves), 6.4, QUICK if quick else "")
     axes = drawn.subplots(2, len(curves), squeeze=False)
     for column, (dataset, records) in enumerate(curves.items()):
@@ -103,7 +82,7 @@ def draw_convergence(experiment: Experiment, results: Results, quick: bool) -> t
         _finish(upper, lower, any(records.values()))
     axes[0, 0].set_ylabel("training loss (nats per row)")
     axes[1, 0].set_ylabel("test RMSE (columns in [0, 1])")
-    _legend_below(drawn, axes[1])
+    legend_below(drawn, axes[1])
     lines = [_race(experiment, dataset, records) for dataset, records in curves.items()]
     return drawn, "\n".join([*lines, *experiment.notes])
 
@@ -111,8 +90,7 @@ def draw_convergence(experiment: Experiment, results: Results, quick: bool) -> t
 def _finish(upper: Axes, lower: Axes, has_curves: bool) -> None:
     for axis in (upper, lower):
         axis.set(xscale="log", xlabel="seconds of fitting")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        tidy(axis)
         if not has_curves:
             axis.set(xticks=[], yticks=[])
             axis.minorticks_off()
@@ -186,12 +164,11 @@ def draw_hyperparameters(experiment: Experiment, results: Results, quick: bool) 
             text = f"{ {'emflow': 'EMFlow', 'mcflow': 'MCFlow'}[rival] }, published"
             axis.axhline(published[rival][0], color=COLOURS[rival], linestyle=":", linewidth=1.2, label=text)
         axis.set(xlabel=SYMBOLS[name], xscale="log" if max(values) > 10 * min(values) else "linear", xticks=values)
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    _need(bool(lines), experiment, quick)
+        tidy(axis)
+    need(bool(lines), experiment, quick)
     axes[0].set_ylabel("test RMSE (columns in [0, 1])")
     axes[0].margins(y=0.25)
-    _legend_below(drawn, axes)
+    legend_below(drawn, axes)
     return drawn, "\n".join(lines)
 
 
@@ -207,13 +184,9 @@ def _in_words(records: list[Record]) -> str:
     return f"RMSE {np.mean([record['rmse'] for record in records]):.4f}, folds: {len(records)}{mark}"
 
 
-def _need(there: bool, experiment: Experiment, quick: bool) -> None:
-    if not there:
-        command = f"emflow experiments run {experiment.name}{' --quick' if quick else ''}"
-        raise EMFlowError(f"there are no results of {experiment.name} yet: `{command}` makes them")
-
-
-FIGURES: dict[str, Callable[[Experiment, Results, bool], tuple[Figure, str]]] = {
+FIGURES: dict[str, Callable[[Any, Results, bool], tuple[Figure, str]]] = {
     "convergence": draw_convergence,
     "hyperparameters": draw_hyperparameters,
+    "samples": draw_samples,
+    "initial": draw_initial,
 }

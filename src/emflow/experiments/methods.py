@@ -11,7 +11,8 @@ from emflow.errors import ParameterError
 
 # From cheap to dear: the order in which cells are run.
 METHODS = ("mean", "gaussian", "knn", "bayesian_ridge", "missforest", "gain", "emflow", "mcflow")
-STOP_THEMSELVES = frozenset({"emflow", "mcflow", "gain"})  # they take `max_time` and keep what they have learnt by then
+# They take `max_time` and keep what they have learnt by then; two of them are for images alone.
+STOP_THEMSELVES = frozenset({"gaussian", "emflow", "emflow_paper", "mcflow", "gain", "misgan"})
 
 SHORTEST: dict[str, dict[str, Any]] = {
     "emflow": {"n_iterations": 1, "n_epochs": 1},

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from emflow import datasets
 from emflow.errors import ParameterError
@@ -17,12 +17,13 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-TABLES, FIGURES = ("table1", "congeniality"), ("convergence", "hyperparameters")
+T = TypeVar("T")
+TABLES, FIGURES = ("table1", "congeniality"), ("convergence", "hyperparameters")  # of data that is a table
 NAMES = TABLES + FIGURES
 WITH_CURVE = ("emflow", "mcflow")  # the methods that the paper races
 N_FOLDS = 5
 LARGE = 10_000  # rows from which on only two of the five folds are run, unless asked for
-LABELS = {"ctg": "CTG"}
+LABELS = {"ctg": "CTG", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Method:
-    """A column of a table: a method, and its parameters under MAR and in quick runs where they differ."""
+    """A column of a table: a method, its parameters under MAR and in quick runs where they differ, minutes per cell."""
 
     label: str
     parameters: dict[str, Any] = field(default_factory=dict)
     mar: dict[str, Any] = field(default_factory=dict)
     quick: dict[str, Any] = field(default_factory=dict)
+    budget: float = 20.0
 
 
 Published = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # mechanism -> set -> method -> (mean, sd)
@@ -85,7 +87,7 @@ Published = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # mechani
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper, as its TOML file describes it.
+    """A table or figure of the paper about tables of numbers, as its TOML file describes it.
 
     Attributes
     ----------
@@ -121,19 +123,15 @@ class Experiment:
     curves: list[str] = field(default_factory=list)
     congeniality: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    cell_type: ClassVar[type[Cell]] = Cell
+    shared: ClassVar[tuple[str, ...]] = ("mcar_rate", "seed", "methods", "quick", "folds", "congeniality", "curves")
 
     @classmethod
     def load(cls, name: str) -> Experiment:
         """Read the experiment from its TOML file."""
-        if name not in NAMES:
-            raise ParameterError(f"there is no experiment {name!r}: choose one of {', '.join(NAMES)}")
-        entries = _read(name)
-        source = entries.setdefault("cells_of", name)
-        if source != name:
-            inherited = ("mcar_rate", "seed", "methods", "quick", "folds", "congeniality", "curves")
-            entries = {key: value for key, value in _read(source).items() if key in inherited} | entries
+        entries = read(name, cls.shared)
         if "published_in" in entries:
-            entries["published"] = _read(entries.pop("published_in"))["published"]
+            entries["published"] = read(entries.pop("published_in"))["published"]
         chosen = entries.pop("only", entries["methods"])
         entries["methods"] = {key: Method(**method) for key, method in entries["methods"].items() if key in chosen}
         return cls(name=name, **entries)
@@ -143,10 +141,16 @@ class Experiment:
     ) -> tuple[list[str], list[str], list[str]]:
         """Return the sets, methods and mechanisms asked for, None for all of a kind."""
         return (
-            _choose("set", sets, self.sets, self.name),
-            _choose("method", methods, self.methods, self.name),
-            _choose("mechanism", mechanisms, self.mechanisms, self.name),
+            choose("set", sets, self.sets, self.name),
+            choose("method", methods, self.methods, self.name),
+            choose("mechanism", mechanisms, self.mechanisms, self.name),
         )
+
+    def look_up(self, dataset: str) -> dict[str, Any]:
+        """Load a set, or raise why it cannot be had; return its number of rows and columns and its note."""
+        loaded = datasets.load(dataset, target=dataset in self.congeniality)
+        rows, columns = loaded.X.shape
+        return {"rows": rows, "columns": columns, "note": loaded.note}
 
     def n_folds(self, n_rows: int, quick: bool = False) -> int:
         """Return how many folds are run by default for a set of so many rows."""
@@ -158,7 +162,9 @@ class Experiment:
         self, dataset: str, mechanism: str, method: str, folds: int = N_FOLDS, quick: bool = False
     ) -> Iterable[Cell]:
         """Yield the cells of a set, mechanism and method: one per fold and configuration."""
-        for parameters in self._configurations(mechanism, method, quick):
+        spec = self.methods[method]
+        base = spec.parameters | (spec.mar if mechanism == "mar" else {}) | (spec.quick if quick else {})
+        for parameters in points(base, self.sweep):
             for fold in range(folds):
                 rate = self.mcar_rate if mechanism == "mcar" else datasets.SPECS[dataset].mar_rate
                 assert rate is not None  # images alone have none
@@ -170,15 +176,14 @@ class Experiment:
                     with_curve=dataset in self.curves and mechanism == "mcar" and method in WITH_CURVE,
                 )  # fmt: skip
 
-    def _configurations(self, mechanism: str, method: str, quick: bool) -> Iterable[dict[str, Any]]:
-        """Yield the parameters of a method: one dictionary, or one for each point of the sweep."""
-        spec = self.methods[method]
-        base = spec.parameters | (spec.mar if mechanism == "mar" else {}) | (spec.quick if quick else {})
-        seen: list[dict[str, Any]] = []
-        for change in [{name: value} for name, values in self.sweep.items() for value in values] or [{}]:
-            if base | change not in seen:  # the paper's choice is a point of every sweep
-                seen.append(base | change)
-                yield seen[-1]
+
+def points(base: dict[str, Any], sweep: Mapping[str, Sequence[Any]]) -> Iterable[dict[str, Any]]:
+    """Yield the parameters of a method: the base alone, or one dictionary for each point of the sweep."""
+    seen: list[dict[str, Any]] = []
+    for change in [{name: value} for name, values in sweep.items() for value in values] or [{}]:
+        if base | change not in seen:  # the paper's choice is a point of every sweep
+            seen.append(base | change)
+            yield seen[-1]
 
 
 def label(dataset: str) -> str:
@@ -186,14 +191,19 @@ def label(dataset: str) -> str:
     return LABELS.get(dataset, dataset.capitalize())
 
 
-def _read(name: str) -> dict[str, Any]:
+def read(name: str, shared: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a TOML file says. What it lacks of `shared` comes from the experiment whose cells it has."""
     entries: dict[str, Any] = tomllib.loads(files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    source = entries.setdefault("cells_of", name)
+    if source != name:
+        entries = {key: value for key, value in read(source).items() if key in shared} | entries
     return entries
 
 
-def _choose(kind: str, wanted: Sequence[str] | None, known: Iterable[str], experiment: str) -> list[str]:
+def choose(kind: str, wanted: Sequence[T] | None, known: Iterable[T], experiment: str) -> list[T]:
+    """Return what is wanted, None for all that is known; anything else is an error."""
     known = list(known)
     for name in wanted or []:
         if name not in known:
-            raise ParameterError(f"{experiment} has no {kind} {name!r}: choose from {', '.join(known)}")
+            raise ParameterError(f"{experiment} has no {kind} {name!r}: choose from {', '.join(map(str, known))}")
     return known if wanted is None else list(dict.fromkeys(wanted))

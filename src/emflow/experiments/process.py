@@ -24,7 +24,7 @@ LAST_WORDS = 10.0  # seconds that a process may take to end once it has answered
 _FORK = sys.platform == "linux"  # elsewhere system libraries do not bear a fork once they are loaded
 CONTEXT: Any = multiprocessing.get_context("forkserver" if _FORK else "spawn")  # their types differ, their use does not
 if _FORK:
-    CONTEXT.set_forkserver_preload(["emflow.experiments.cell", "emflow.baselines"])
+    CONTEXT.set_forkserver_preload(["emflow.experiments.image_cell", "emflow.experiments.cell", "emflow.baselines"])
 
 
 class CellError(EMFlowError):

@@ -68,7 +68,7 @@ def latex(sheet: Sheet) -> str:
 def _escape(cell: str) -> str:
     """Return a cell as LaTeX: special characters escaped, marks raised, numbers in math mode."""
     cell = re.sub(r"[\\{}$&#^_~%]", lambda found: LATEX[found.group()], cell)
-    cell = re.sub(r"(?<!\S)([+-]?\d*\.\d+)(?: ± (\d*\.\d+))?(?=[†‡ ]|$)", _in_math, cell)
+    cell = re.sub(r"(?<!\S)([+-]?\d*\.\d+)(?: ± (\d*\.\d+))?(?=[†‡* ]|$)", _in_math, cell)
     cell = re.sub(r" ?\[([a-z])\]", r"\\textsuperscript{\1}", cell)
     return cell.replace("±", r"$\pm$").replace("†", r"\textsuperscript{\dag}").replace("‡", r"\textsuperscript{\ddag}")
 

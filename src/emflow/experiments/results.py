@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from emflow.errors import FileError
+from emflow.experiments.catalogue import AnyCell
 from emflow.experiments.plan import Cell
 
 Record = dict[str, Any]
-FIELDS = tuple(Cell.__dataclass_fields__)
 
 
 class Results:
@@ -24,20 +24,29 @@ class Results:
         Holds one file per experiment; made when the first line is written.
     experiment : str
         Whose cells; quick ones have a file of their own.
+    cell_type : type
+        Of these cells.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], experiment: str, quick: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        experiment: str,
+        quick: bool = False,
+        cell_type: type[AnyCell] = Cell,
+    ) -> None:
         self.path = Path(folder) / f"{experiment}{'-quick' if quick else ''}.jsonl"
+        self._cell_type = cell_type
         self._records: dict[str, Record] = {}
         if self.path.exists():
             for record in self._read():
-                self._records[_key(record)] = record
+                self._records[self._key(record)] = record
 
-    def get(self, cell: Cell) -> Record | None:
+    def get(self, cell: AnyCell) -> Record | None:
         """Return the latest record of a cell, or None if it is not finished."""
         return self._records.get(cell.key)
 
-    def finished(self, cell: Cell, budget: float, rows: int) -> bool:
+    def finished(self, cell: AnyCell, budget: float, rows: int) -> bool:
         """Whether a cell need not be run.
 
         It is there, on a set of so many rows (a part of a set may have been replaced by the whole), and did not run
@@ -52,7 +61,7 @@ class Results:
         line = (json.dumps(record) + "\n").encode()
         with open(self.path, "ab", buffering=0) as file:
             file.write(line)
-        self._records[_key(record)] = record
+        self._records[self._key(record)] = record
 
     def repair(self) -> None:
         """Cut off a last line that a killed run left unfinished, so that the next one starts on a line of its own."""
@@ -71,12 +80,11 @@ class Results:
         for number, line in enumerate(lines, start=1):
             try:
                 record = json.loads(line)
-                _key(record)
+                self._key(record)
             except (ValueError, KeyError, TypeError) as error:
                 raise FileError(f"{self.path}, line {number} is no result: remove the line, or the file") from error
             records.append(record)
         return records
 
-
-def _key(record: Record) -> str:
-    return Cell(**{name: record[name] for name in FIELDS}).key
+    def _key(self, record: Record) -> str:
+        return self._cell_type(**{name: record[name] for name in self._cell_type.__dataclass_fields__}).key

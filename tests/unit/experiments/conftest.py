@@ -5,9 +5,11 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from emflow import datasets
 from emflow.errors import DatasetError
+from emflow.experiments.image_plan import ImageExperiment
 from emflow.experiments.plan import Experiment
 
 
@@ -25,6 +27,32 @@ def small(name, *, target=False):
 @pytest.fixture
 def small_data(monkeypatch):
     monkeypatch.setattr(datasets, "load", small)
+
+
+def digits(name):
+    """Stand in for `datasets.load_images`: 8 x 8 digits, 200 to train and 80 to test, coloured ones for cifar10."""
+    x, y = load_digits(return_X_y=True)
+    x = (15 * x[:280].reshape(-1, 8, 8)).astype(np.uint8)
+    if name == "cifar10":
+        x = np.stack((x, 255 - x, x // 2), axis=3)
+    return datasets.Images(name, x[:200], y[:200], x[200:], y[200:280], "")
+
+
+@pytest.fixture
+def small_images(monkeypatch):
+    monkeypatch.setattr(datasets, "load_images", digits)
+
+
+@pytest.fixture
+def image_record():
+    """Return a function that makes a record of the cell of a rate, changed where told."""
+
+    def make(name, dataset, method, rate, quick=False, configuration=0, **changes):
+        cell = list(ImageExperiment.load(name).cells(dataset, rate, method, quick))[configuration]
+        measured = {"rmse": 0.1, "mae": 0.05, "accuracy": None, "clean_accuracy": None, "timed_out": False}
+        return asdict(cell) | measured | {"budget": 60.0, "rows": 200, "train_rows": 200, "warnings": []} | changes
+
+    return make
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import pytest
 
 from emflow.datasets import SPECS
 from emflow.errors import EMFlowError
+from emflow.experiments.entry import Entry, number, published_text
 from emflow.experiments.render import FORMATS
-from emflow.experiments.table import Entry, number, published_text, table
+from emflow.experiments.table import table
 
 pytestmark = pytest.mark.usefixtures("small_data")
 
