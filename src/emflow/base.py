@@ -99,7 +99,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         In double precision; images in single precision, unless they come in double.
         """
         scale = self.schema_.scale if self.image_shape_ is None else self.schema_.scale_pixels
-        x = torch.from_numpy(scale(X)).to(self.device)
+        x = torch.from_numpy(np.ascontiguousarray(scale(X))).to(self.device)
         missing = x.isnan()
         return x.masked_fill_(missing, 0), missing
 

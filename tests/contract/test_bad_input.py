@@ -33,7 +33,7 @@ def column_of(values):
 UNUSABLE = {
     "scalar": (lambda x: 3.0, ValueError, "2D"),
     "one-dimensional": (lambda x: x[:, 0], ValueError, "2D"),
-    "three-dimensional": (lambda x: x[None], ValueError, "dim"),
+    "five-dimensional": (lambda x: x[None, None, None], ValueError, "dim"),
     "no rows": (lambda x: x[:0], ValueError, "0 sample"),
     "no rows in a frame": (lambda x: frame(x)[:0], ValueError, "0 sample"),
     "no columns": (lambda x: x[:, :0], ValueError, "0 feature"),

@@ -34,6 +34,16 @@ def in_model(value, **others):
     return effect
 
 
+def in_images(value, **others):
+    """The same for a parameter that only matters to images."""
+
+    def effect(make, name, x, tmp_path, capsys):
+        settings = {"initial_fill": "nearest", **others}
+        return in_model(value, **settings)(make, name, x.reshape(-1, 2, 2), tmp_path, capsys)
+
+    return effect
+
+
 def in_folder(make, name, x, tmp_path, capsys):
     for parameters in ({}, {name: tmp_path}):
         make(**parameters).fit(x)
@@ -69,10 +79,13 @@ EFFECTS = {
         "step_exponent": in_model(0.6, batch_size=16),
         "covariance_inflation": in_model((0.1, 0.0)),
         "super_batch_size": in_model(0),
+        "flow": in_images("dense", refine=False),
         "n_couplings": in_model(2),
         "hidden_width": in_model(7),
         "reinit": in_model(False, n_iterations=2, validation_fraction=0),
         "initial_fill": in_model("draw"),
+        "refine": in_images(False, refine_steps=2, validation_fraction=0),
+        "refine_steps": in_images(2, refine_steps=1, validation_fraction=0),
         "clip": in_model(False),
         "validation_fraction": in_model(0.4),
         "tol": in_model(0.99, **SLOW_EM),
@@ -89,6 +102,7 @@ EFFECTS = {
         "tol": in_model(0.5),
         "covariance_inflation": in_model(0.1),
         "clip": in_model(False),
+        "max_time": in_model(1e-9),
         "device": on_device,
         "random_state": in_model(1),
         "verbose": on_screen,
@@ -112,7 +126,7 @@ SEED = (-1, "seed", 1.5)
 
 OUT_OF_RANGE = {
     EMFlowImputer: {
-        "n_iterations": COUNT,
+        "n_iterations": (-1, 1.5, "2", True),
         "n_epochs": (0, -1, 1.5, "2", True),
         "batch_size": COUNT,
         "learning_rate": (0, -1e-3, NAN, INF, "fast", None, True),
@@ -124,7 +138,10 @@ OUT_OF_RANGE = {
         "n_couplings": (-1, 0.5, None, True),
         "hidden_width": (0, -1, 1.5, "wide", True),
         "reinit": BOOLEAN,
-        "initial_fill": ("mean", None, 0, ["draw"]),
+        "initial_fill": ("mode", None, 0, ["draw"]),
+        "flow": ("conv", None, True),
+        "refine": (True, None, "yes"),
+        "refine_steps": COUNT,
         "clip": BOOLEAN,
         "validation_fraction": (-0.1, 0.6, NAN, None),
         "tol": (-0.1, 1, NAN, None),
@@ -141,6 +158,7 @@ OUT_OF_RANGE = {
         "tol": (-0.1, NAN, INF, None),
         "covariance_inflation": (*BETA, (0.1,)),
         "clip": BOOLEAN,
+        "max_time": (0, -1, NAN, INF, "soon"),
         "device": DEVICE,
         "random_state": SEED,
         "verbose": BOOLEAN,
@@ -203,14 +221,21 @@ PAPER = {
     "step_exponent": 0.8,
     "n_couplings": 6,
     "reinit": True,
-    "initial_fill": "draw",
+    "flow": "dense",
+    "refine": False,
     "validation_fraction": 0,
     "covariance_inflation": 0,
 }
 PAPER_BY_KIND = {
-    "tabular": {"reconstruction_weight": 1e6, "batch_size": 256, "learning_rate": 1e-4, "super_batch_size": 0},
-    "image": {"reconstruction_weight": 5e8, "batch_size": 512, "learning_rate": 1e-3, "super_batch_size": 3000},
-}
+    "tabular": {
+        "reconstruction_weight": 1e6, "batch_size": 256, "learning_rate": 1e-4, "super_batch_size": 0,
+        "initial_fill": "draw",
+    },
+    "image": {
+        "reconstruction_weight": 5e8, "batch_size": 512, "learning_rate": 1e-3, "super_batch_size": 3000,
+        "initial_fill": "nearest",
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", PAPER_BY_KIND)

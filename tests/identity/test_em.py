@@ -12,6 +12,7 @@ from emflow.latent.condition import Conditional
 from emflow.latent.gaussian import Gaussian, inflate
 from emflow.latent.online_em import OnlineEM, Statistics
 from emflow.latent.patterns import Patterns
+from emflow.learn import em
 from emflow.learn.em import fit_gaussian, pairwise_start
 from emflow.learn.train import training_step
 
@@ -203,3 +204,29 @@ def test_inflation_does_not_compound(run_without_couplings):
     inflated = Gaussian(x.mean(0), cov + 0.1 * cov.diagonal().diag())
     assert_same(run.snapshot().gaussian, inflated)
     assert_same(fit(x, missing, 3, beta=0.1)[0], inflated)
+
+
+def test_layouts_that_are_not_kept_give_the_same(monkeypatch):
+    x, missing = naive.random(80, 5), naive.random_missing(80, 5, 0.3)
+    kept = fit(x, missing, 3)[0]
+    monkeypatch.setattr(em, "KEPT_CELLS", 0)
+    assert_same(fit(x, missing, 3)[0], kept)
+
+
+def test_time_ends_the_passes():
+    x, missing = naive.random(80, 5), naive.random_missing(80, 5, 0.3)
+    _, history = fit_gaussian(x, Patterns(missing), torch.Generator(), max_time=0.0)
+    assert len(history) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n_iterations", [1, 5])
+def test_a_constant_column_does_not_disturb_the_others(dtype, n_iterations):
+    x, missing = naive.random(200, 6).to(dtype), naive.random_missing(200, 6, 0.3)
+    x[:, 2] = 0.5
+    others = torch.arange(6) != 2
+    found, history = fit_gaussian(x, Patterns(missing), torch.Generator(), n_iterations)
+    alone, _ = fit_gaussian(x[:, others].double(), Patterns(missing[:, others]), torch.Generator(), n_iterations)
+    assert found.cov.dtype == dtype
+    assert all(record["retries"] == 0 for record in history)
+    assert_close(found.cov[others][:, others].double(), alone.cov, atol=1e-5, rtol=0)

@@ -17,6 +17,7 @@ from emflow.latent.online_em import OnlineEM, Statistics
 from emflow.latent.patterns import Layout, Patterns
 from emflow.learn.reimpute import row_chunks
 
+NEGLIGIBLE = {torch.float64: 1e-15, torch.float32: 1e-4}  # share of the largest variance
 KEPT_CELLS = 2**24  # of a table whose layouts are kept from one pass to the next
 
 
@@ -76,15 +77,14 @@ class _Batches:
 
 
 def _regular(gaussian: Gaussian, beta: float) -> Gaussian:
-    """Return the robust estimate of equation 31; in single precision no variance is below sqrt(eps) of the largest.
+    """Return the robust estimate of equation 31, without a variance that is negligible next to the largest one.
 
-    Images have pixels that hardly ever change. The inverse of their variance would swamp all others.
+    The covariances of a column that never changes are rounding errors; next to a variance that is one, too, they would
+    pass for correlations.
     """
     gaussian = gaussian.inflated(beta)
-    if gaussian.cov.dtype == torch.float64:
-        return gaussian
     variance = gaussian.cov.diagonal()
-    lacking = (math.sqrt(torch.finfo(variance.dtype).eps) * variance.max() - variance).clamp_min(0)
+    lacking = (NEGLIGIBLE[variance.dtype] * variance.max() - variance).clamp_min(0)
     return Gaussian(gaussian.mean, gaussian.cov + torch.diag(lacking))
 
 

@@ -46,7 +46,7 @@ class ImageNetwork(nn.Module):
         super().__init__()
         self.image_shape, self.width = tuple(image_shape), width
         channels = (*image_shape, 1)[2]
-        self.stem = nn.utils.skip_init(nn.Conv2d, 8 * channels, width, 3, padding=1)
+        self.stem = nn.utils.skip_init(nn.Conv2d, 12 * channels, width, 3, padding=1)
         self.fine = nn.Sequential(_Residual(width), _Residual(width))
         self.down = nn.utils.skip_init(nn.Conv2d, width, 2 * width, 3, stride=2, padding=1)
         self.coarse = nn.Sequential(_Residual(2 * width), _Residual(2 * width))
@@ -66,8 +66,9 @@ class ImageNetwork(nn.Module):
     def forward(self, x_hat: Tensor, missing: Tensor) -> Tensor:
         """Return the correction (n, p) for filled images as rows x_hat (n, p)."""
         h, w, c = (*self.image_shape, 1)[:3]
-        images = torch.stack((x_hat - 0.5, missing.to(x_hat)), 1).view(-1, 2, h, w, c)
-        planes = images.permute(0, 1, 4, 2, 3).reshape(-1, 2 * c, h, w)
+        centred = x_hat - 0.5
+        images = torch.stack((centred, centred.masked_fill(missing, 0), missing.to(x_hat)), 1).view(-1, 3, h, w, c)
+        planes = images.permute(0, 1, 4, 2, 3).reshape(-1, 3 * c, h, w)
         planes = functional.pad(planes, (0, -w % 4, 0, -h % 4), mode="replicate")
         fine = self.stem(functional.pixel_unshuffle(planes, 2).contiguous(memory_format=torch.channels_last))
         fine = self.fine(fine)
