@@ -289,7 +289,7 @@ class EMFlowImputer(StagedImputer):
         if self.refine and self.image_shape_:
             network = self._train_network(run, started)
             done &= [record["step"] for record in run.history["refine"]][-1:] == [self.refine_steps]
-        self.timed_out_ = self._time_left(started) <= 0 and not done
+        self.timed_out_ = bool(self._time_left(started) <= 0 and not done)
         self.history_ = run.history
         self.n_iter_ = run.iteration
         self.best_iteration_ = run.best_iteration

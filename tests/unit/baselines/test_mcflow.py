@@ -20,7 +20,7 @@ STANDARD = MultivariateNormal(torch.zeros(5).double(), torch.eye(5).double())
 def make_training():
     def make(**parameters):
         generator = torch.Generator().manual_seed(0)
-        return _Training(MCFlowImputer(**parameters), X_HAT.clone(), MISSING, generator)
+        return _Training(MCFlowImputer(**parameters), X_HAT.clone(), MISSING, X_HAT.dtype, generator)
 
     return make
 
