@@ -2,5 +2,6 @@
 
 from emflow.baselines.gain import GAINImputer
 from emflow.baselines.mcflow import MCFlowImputer
+from emflow.baselines.misgan import MisGANImputer
 
-__all__ = ["GAINImputer", "MCFlowImputer"]
+__all__ = ["GAINImputer", "MCFlowImputer", "MisGANImputer"]
