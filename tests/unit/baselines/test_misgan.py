@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.testing import assert_close
 
@@ -319,3 +320,21 @@ def test_history_and_time():
     late = MisGANImputer(**SHORT, max_time=1e-9).fit(X, missing=missing)
     assert late.timed_out_
     assert [record["step"] for record in late.history_] == [1]
+
+
+def test_it_learns_what_a_nought_looks_like():
+    """Many steps of the critics and large ones of all networks: it takes few of the generators then."""
+    digits = load_digits()
+    X = digits.images[digits.target == 0]
+    rng = np.random.default_rng(0)
+    missing, noise = rng.random(X.shape) < 0.3, 16 * rng.random(X.shape)
+    fast = {"n_critic_steps": 10, "batch_size": 32, "learning_rate": 5e-3, "imputer_learning_rate": 5e-3, "width": 16}
+    slow = {"n_critic_steps": 1, "learning_rate": 1e-12, "imputer_learning_rate": 1e-12}
+    untrained = MisGANImputer(n_steps=1, random_state=0, **fast | slow)
+    trained = MisGANImputer(n_steps=35, random_state=0, **fast)
+    errors = [
+        abs(filled - X)[missing]
+        for filled in (noise, *(m.fit_transform(X, missing=missing) for m in (untrained, trained)))
+    ]
+    by_noise, before, after = (np.sqrt((error**2).mean()) for error in errors)
+    assert after < 0.9 * before < before < by_noise
