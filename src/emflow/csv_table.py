@@ -40,8 +40,12 @@ def read_csv(path: str | os.PathLike[str], *, has_header: bool = True, delimiter
         Naming line and column of text that is neither a number nor a mark for missing values, or of a line with too
         few or too many cells.
     """
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        lines = [(reader.line_num, row) for reader in [csv.reader(file, delimiter=delimiter)] for row in reader if row]
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=delimiter)
+            lines = [(reader.line_num, row) for row in reader if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a CSV file of text in UTF-8: {error}") from error
     header = lines.pop(0)[1] if has_header and lines else None
     if not lines:
         raise DataError(f"{path} has no rows")

@@ -103,6 +103,14 @@ def test_bad_files_name_the_culprit_and_write_nothing(text, message, folder, cap
     assert not Path("OUT.csv").exists()
 
 
+@pytest.mark.parametrize("content", [b"\xff\xd8\xff\xe0" * 9, b"a,b\n1,\x00\n\xe9,2\n"])
+def test_a_file_that_is_no_text_is_named(content, folder, capsys):
+    Path("IN.csv").write_bytes(content)
+    assert main(["impute", "IN.csv", "-o", "OUT.csv"]) != 0
+    assert re.search(r"IN\.csv is not a CSV file of text in UTF-8", capsys.readouterr().err)
+    assert not Path("OUT.csv").exists()
+
+
 def test_missing_file_and_output_onto_input(table, capsys):
     assert main(["impute", "absent.csv", "-o", "OUT.csv"]) == 1
     assert "absent.csv" in capsys.readouterr().err
