@@ -170,6 +170,7 @@ def test_critics_step_more_often_and_the_imputer_at_its_own_rate(training):
     steps = {name: optimiser.state_dict()["state"][0]["step"].item() for name, optimiser in training.optimisers.items()}
     assert steps == dict.fromkeys(CRITICS, 3) | dict.fromkeys(GENERATORS, 1)
     rates = {name: optimiser.param_groups[0]["lr"] for name, optimiser in training.optimisers.items()}
+    assert {optimiser.param_groups[0]["betas"] for optimiser in training.optimisers.values()} == {(0.5, 0.9)}
     fast = ["imputer", "imputer_critic"]
     assert rates == dict.fromkeys([*CRITICS, *GENERATORS], 1e-4) | dict.fromkeys(fast, 2e-4)
 
@@ -227,6 +228,16 @@ def test_networks_for_28_pixels_have_the_published_sizes():
     assert sizes["data_generator"] == [(4096, 128), (256, 128, 5, 5), (128, 64, 5, 5), (64, 1, 5, 5)]
 
 
+def test_a_gate_is_relu_up_to_second_derivatives():
+    x = torch.tensor([-2.0, -0.5, 0.5, 2.0], requires_grad=True)
+    for gate in (misgan_networks.Gate(), nn.ReLU()):
+        (slope,) = torch.autograd.grad((gate(x) ** 3).sum(), x, create_graph=True)
+        (curvature,) = torch.autograd.grad(slope.sum(), x)
+        assert_close(gate(x), torch.tensor([0.0, 0.0, 0.5, 2.0]))
+        assert_close(slope, torch.tensor([0.0, 0.0, 0.75, 12.0]))
+        assert_close(curvature, torch.tensor([0.0, 0.0, 3.0, 12.0]))
+
+
 def test_initial_weights_come_from_the_generator_alone():
     first, again, other = (Networks(8, 8, 3, 1, 2, draws(seed)).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -268,6 +279,17 @@ def test_whole_pixels_of_colour_images_are_hidden_by_patterns_of_one_channel():
     by_value = MisGANImputer(**SHORT).fit(X, missing=missing)
     channels = [fitted.networks_.observed_critic[0].in_channels for fitted in (by_pixel, by_value)]
     assert channels == [1, 3]
+
+
+def test_a_value_is_filled_from_its_own_place_in_the_network():
+    X, missing = images(10, 4, 6, 3)
+    X = X / 255
+    fitted = MisGANImputer(**SHORT).fit(X, missing=missing)
+    logits = torch.randn(3, 4, 6, generator=draws(), dtype=torch.float64)
+    fitted.networks_.imputer.forward = lambda x: logits.expand_as(x)
+    low, high = X[~missing].min(), X[~missing].max()
+    expected = low + (high - low) * np.broadcast_to(logits.sigmoid().permute(1, 2, 0).numpy(), X.shape)
+    np.testing.assert_allclose(fitted.transform(X, missing=missing)[missing], expected[missing])
 
 
 def test_observed_pixels_of_floats_come_back_bit_for_bit():
