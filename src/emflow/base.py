@@ -42,6 +42,7 @@ def _usable(device: Any) -> bool:
 NOT_NEGATIVE = real("a number of at least 0", lambda v: 0 <= v < np.inf)
 BOOLEAN = ("True or False", lambda v: isinstance(v, bool | np.bool_))
 DEVICE = ('a device with double precision that torch finds here, like "cpu" or "cuda"', _usable)
+FLOW = ('"auto", "dense" or "convolutional"', lambda v: v in ("auto", "dense", "convolutional"))
 SEED = ("None, a whole number from 0 to 2**32 - 1, or a RandomState", lambda v: bool(check_random_state(v)))
 
 
@@ -106,6 +107,12 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _fill_middle(self, x: Tensor, missing: Tensor) -> Tensor:
         middle = self.schema_.scale(np.array([self.schema_.middle]))
         return fill_middle(x, missing, torch.from_numpy(middle).to(x))
+
+    def _convolved(self, flow: str) -> ImageShape | None:
+        """Return the shape of the images that a convolutional flow is to be made for, or None for a dense one."""
+        if flow == "convolutional" and self.image_shape_ is None:
+            raise ParameterError('flow="convolutional" is for images')
+        return None if flow == "dense" else self.image_shape_
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from emflow import files
-from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, integer, optional, real
+from emflow.base import BOOLEAN, DEVICE, FLOW, NOT_NEGATIVE, SEED, integer, optional, real
 from emflow.errors import DataError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
@@ -148,7 +148,7 @@ class EMFlowImputer(StagedImputer):
             lambda v: np.ndim(v) <= 1 and all(NOT_NEGATIVE[1](b) for b in (v if np.ndim(v) else [v])),
         ),
         "super_batch_size": integer(0),
-        "flow": ('"auto", "dense" or "convolutional"', lambda v: v in ("auto", "dense", "convolutional")),
+        "flow": FLOW,
         "n_couplings": integer(0),
         "hidden_width": optional(integer(1)),
         "reinit": BOOLEAN,
@@ -272,7 +272,7 @@ class EMFlowImputer(StagedImputer):
         """
         started = time.monotonic()
         X = self._read_new(X, missing)
-        self._check_kind()
+        self._check_fill()
         start = None if initial is None else self._read_initial(initial, X)
         saved = self._saved()
         run = self._begin(X, start, self._seed() if saved is None else saved[1]["seed"])
@@ -296,11 +296,9 @@ class EMFlowImputer(StagedImputer):
         self._keep(run.model, network)
         return self
 
-    def _check_kind(self) -> None:
-        """Check the initial imputation and the flow against what X is."""
+    def _check_fill(self) -> None:
+        """Check the initial imputation against what X is."""
         kind, for_images = self.initial_fill, self.image_shape_ is not None
-        if self.flow == "convolutional" and not for_images:
-            raise ParameterError('flow="convolutional" is for images')
         if FILLS[kind] not in (None, for_images):
             raise ParameterError(f"initial_fill={kind!r} is for {'tables' if for_images else 'images'}")
         if self._n_iterations == 0 and kind != "gaussian":
@@ -379,7 +377,7 @@ class EMFlowImputer(StagedImputer):
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""
         values = {name: getattr(self, name) for name in Settings.__dataclass_fields__ if name != "image_shape"}
-        values["image_shape"] = None if self.flow == "dense" else self.image_shape_
+        values["image_shape"] = self._convolved(self.flow)
         values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
         values["n_iterations"] = self._n_iterations
         values["covariance_inflation"] = tuple(float(beta) for beta in np.atleast_1d(self.covariance_inflation))

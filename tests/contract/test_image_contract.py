@@ -18,6 +18,7 @@ IMPUTERS = {
     "paper": lambda: EMFlowImputer.paper("image", n_iterations=2, n_epochs=1, batch_size=60, random_state=0),
     "gain": lambda: GAINImputer(n_steps=3, random_state=0),
     "mcflow": lambda: MCFlowImputer(n_epochs=2, random_state=0),
+    "mcflow, dense": lambda: MCFlowImputer(n_epochs=2, flow="dense", random_state=0),
 }
 
 
@@ -44,6 +45,14 @@ def test_nan_says_the_same_as_missing(imputer):
     found = other.fit_transform(np.where(HOLES, np.nan, X))
     assert told.dtype == np.float32
     np.testing.assert_allclose(found, told, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_images_may_come_in_another_type_than_those_of_the_fit(imputer, dtype):
+    imputer.fit(DIGITS, missing=HOLES)
+    filled = imputer.transform(DIGITS.astype(dtype), missing=HOLES)
+    assert filled.dtype == dtype
+    np.testing.assert_allclose(filled, imputer.transform(DIGITS, missing=HOLES), rtol=0, atol=0.51)  # those are whole
 
 
 def test_values_under_the_holes_do_not_matter(imputer):

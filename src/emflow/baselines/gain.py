@@ -137,6 +137,7 @@ class GAINImputer(Imputer):
     @torch.no_grad()
     def _complete(self, X: Array) -> Tensor:
         x, missing = self._tensors(X)
+        x = x.to(next(self.generator_.parameters()))
         noise = torch.from_numpy(row_noise(x.masked_fill(missing, -1).cpu().numpy(), self.noise_seed_)).to(x)
         filled = self.generator_(torch.cat((torch.where(missing, NOISE * noise, x), (~missing).to(x)), 1)).sigmoid()
         return torch.where(missing, filled, x)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from emflow.base import BOOLEAN, DEVICE, SEED, Imputer, integer, optional, real
+from emflow.base import BOOLEAN, DEVICE, FLOW, SEED, Imputer, integer, optional, real
 from emflow.errors import DivergedError
-from emflow.flow.realnvp import Pass, RealNVP
+from emflow.flow.image import Flow, make_flow
 from emflow.table.fill import fill_draw
 from emflow.table.schema import Array
 from emflow.threads import few_threads
@@ -25,7 +25,7 @@ CHUNK = 2**12  # rows that are filled together
 class Stage(NamedTuple):
     """Flow and latent network at the moment at which they made a new completion."""
 
-    flow: RealNVP
+    flow: Flow
     network: nn.Sequential
 
 
@@ -47,6 +47,8 @@ class MCFlowImputer(Imputer):
         Of Adam, for the flow and for the network.
     n_couplings : int
         Affine couplings in the flow.
+    flow : {"auto", "dense", "convolutional"}
+        Networks of the couplings: fully connected, or convolutions, which "auto" takes for images.
     flow_sees_network_loss : bool
         In their published code the gradients of the network's loss by the flow's weights are not cleared before the
         flow's next step, which thus follows both losses. True does so too; False lets the flow follow its own alone.
@@ -82,6 +84,7 @@ class MCFlowImputer(Imputer):
         "batch_size": integer(1),
         "learning_rate": real("a positive number", lambda v: 0 < v < np.inf),
         "n_couplings": integer(1),
+        "flow": FLOW,
         "flow_sees_network_loss": BOOLEAN,
         "max_time": optional(real("a positive number of seconds", lambda v: 0 < v < np.inf)),
         "device": DEVICE,
@@ -97,6 +100,7 @@ class MCFlowImputer(Imputer):
         batch_size: int = 64,
         learning_rate: float = 1e-4,
         n_couplings: int = 6,
+        flow: str = "auto",
         flow_sees_network_loss: bool = False,
         max_time: float | None = None,
         device: str = "cpu",
@@ -107,6 +111,7 @@ class MCFlowImputer(Imputer):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.n_couplings = n_couplings
+        self.flow = flow
         self.flow_sees_network_loss = flow_sees_network_loss
         self.max_time = max_time
         self.device = device
@@ -121,7 +126,10 @@ class MCFlowImputer(Imputer):
         X = self._read_new(X, missing)
         generator = torch.Generator().manual_seed(self._seed())
         x, holes = self._tensors(X)
-        training = _Training(self, fill_draw(x, holes, generator).float(), holes, x.dtype, generator)
+        shape = self._convolved(self.flow)
+        size = {"n_features": x.shape[1]} if shape is None else {"image_shape": shape}
+        flow_shape = {**size, "n_couplings": self.n_couplings}
+        training = _Training(self, flow_shape, fill_draw(x, holes, generator).float(), holes, x.dtype, generator)
         stages, stage_history, history = [], [], []
         started, deadline = time.monotonic(), math.inf if self.max_time is None else self.max_time
         bar = tqdm(total=self.n_epochs, desc="mcflow", unit="epoch", disable=not self.verbose)
@@ -150,7 +158,7 @@ class MCFlowImputer(Imputer):
 
     def _complete(self, X: Array) -> Tensor:
         x, missing = self._tensors(X)
-        x_hat = self._fill_middle(x, missing)
+        x_hat = self._fill_middle(x, missing).to(self.stages_[-1].flow.weights)
         for stage in self.stages_:
             x_hat = refresh(stage, x_hat, missing)
         return x_hat
@@ -165,20 +173,21 @@ class _Training:
     def __init__(
         self,
         imputer: MCFlowImputer,
+        flow_shape: dict[str, Any],
         x_hat: Tensor,
         missing: Tensor,
         precision: torch.dtype,
         generator: torch.Generator,
     ) -> None:
-        self.imputer, self.x_hat, self.missing, self.generator = imputer, x_hat, missing, generator
+        self.imputer, self.flow_shape = imputer, flow_shape
+        self.x_hat, self.missing, self.generator = x_hat, missing, generator
         self.precision = precision  # in which rows are completed
         self.network = latent_network(x_hat.shape[1], generator).to(x_hat)
         self.network_optimiser = self._adam(self.network)
         self.start_flow()
 
     def start_flow(self) -> None:
-        p = self.x_hat.shape[1]
-        self.flow = RealNVP(p, self.imputer.n_couplings, generator=self.generator).to(self.x_hat)
+        self.flow = make_flow(self.flow_shape, self.generator).to(self.x_hat)
         self.flow_optimiser = self._adam(self.flow)
         self.left_over = torch.zeros_like(self.flow.weights)  # gradient of the network's loss by the flow's weights
 
@@ -201,19 +210,19 @@ class _Training:
         x_hat, missing, n = self.x_hat.index_select(0, rows), self.missing.index_select(0, rows), len(rows)
 
         # the flow: negative log-likelihood of the current completion, (|z|^2 + p log 2 pi) / 2 - log|det dz/dx|
-        encoding = Pass(self.flow, x_hat)
+        encoding = self.flow.walk(x_hat)
         flow_loss = _negative_log_normal(encoding.result) - encoding.log_det.mean()
         _, gradient = encoding.pull_back(encoding.result / n, torch.full_like(encoding.log_det, -1 / n))
         self.flow.weights.grad = gradient.add_(self.left_over)
         self.flow_optimiser.step()
 
         # the network: error on observed cells, summed over the batch, and mean negative log-likelihood of x_rec
-        encoding = Pass(self.flow, x_hat)
+        encoding = self.flow.walk(x_hat)
         z = encoding.result.requires_grad_(self.imputer.flow_sees_network_loss)
         with torch.enable_grad():
             moved = self.network(z)
         z_hat = moved.detach()
-        decoding = Pass(self.flow, z_hat, decode=True)
+        decoding = self.flow.walk(z_hat, decode=True)
         error = (decoding.result - x_hat).masked_fill_(missing, 0)
         network_loss = error.square().sum() + _negative_log_normal(z_hat) + decoding.log_det.mean()
         gradients = 2 * error, torch.full_like(decoding.log_det, 1 / n)

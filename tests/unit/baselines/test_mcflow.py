@@ -11,6 +11,9 @@ from torch.testing import assert_close
 
 from emflow.baselines import MCFlowImputer
 from emflow.baselines.mcflow import _Training, latent_network, refresh
+from emflow.errors import ParameterError
+from emflow.flow.image import ImageFlow
+from emflow.flow.realnvp import RealNVP
 
 X_HAT, MISSING = naive.random(8, 5).sigmoid(), naive.random_missing(8, 5, 0.4)
 STANDARD = MultivariateNormal(torch.zeros(5).double(), torch.eye(5).double())
@@ -20,7 +23,7 @@ STANDARD = MultivariateNormal(torch.zeros(5).double(), torch.eye(5).double())
 def make_training():
     def make(**parameters):
         generator = torch.Generator().manual_seed(0)
-        return _Training(MCFlowImputer(**parameters), X_HAT.clone(), MISSING, X_HAT.dtype, generator)
+        return _Training(MCFlowImputer(**parameters), {"n_features": 5}, X_HAT.clone(), MISSING, X_HAT.dtype, generator)
 
     return make
 
@@ -137,3 +140,17 @@ def test_it_learns_from_the_other_columns(table):
     error = np.sqrt(((fitted.transform(holes) - X)[missing] ** 2).mean())
     assert error < 0.5 * X[missing].std()
     assert fitted.history_[-1]["network_loss"] < fitted.history_[0]["network_loss"]
+
+
+@pytest.mark.parametrize(("flow", "kind"), [("auto", ImageFlow), ("convolutional", ImageFlow), ("dense", RealNVP)])
+def test_the_flow_of_images(flow, kind):
+    X = np.random.default_rng(0).random((6, 4, 4))
+    X[:, 0, 0] = X[0, 1] = np.nan
+    X[0, 0, 0] = 0.5
+    imputer = MCFlowImputer(n_epochs=2, n_couplings=4, flow=flow, random_state=0).fit(X)
+    assert [(type(stage.flow), stage.flow.n_couplings) for stage in imputer.stages_] == [(kind, 4)]
+
+
+def test_convolutions_are_for_images():
+    with pytest.raises(ParameterError, match='flow="convolutional" is for images'):
+        MCFlowImputer(flow="convolutional").fit(np.eye(3))
