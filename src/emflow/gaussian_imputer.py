@@ -10,6 +10,7 @@ import torch
 from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, integer, optional, real
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
+from emflow.latent.start import stationary_start
 from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage
 from emflow.staged import StagedImputer
@@ -94,9 +95,10 @@ class GaussianImputer(StagedImputer):
         """
         X = self._read_new(X, missing)
         x, holes = self._tensors(X)
+        start = None if self.image_shape_ is None else stationary_start(x, holes, self.image_shape_)
         gaussian, self.history_ = fit_gaussian(
             x, Patterns(holes), torch.Generator().manual_seed(self._seed()), self.n_iterations, self.tol,
-            self.covariance_inflation, math.inf if self.max_time is None else self.max_time, bool(self.verbose),
+            self.covariance_inflation, math.inf if self.max_time is None else self.max_time, bool(self.verbose), start,
         )  # fmt: skip
         self.n_iter_ = len(self.history_)
         self.timed_out_ = self.n_iter_ < self.n_iterations and self.history_[-1]["change"] > self.tol

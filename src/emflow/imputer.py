@@ -17,8 +17,10 @@ from emflow import files
 from emflow.base import BOOLEAN, DEVICE, FLOW, NOT_NEGATIVE, SEED, integer, optional, real
 from emflow.errors import DataError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
-from emflow.latent.patterns import Patterns
-from emflow.learn.em import fit_gaussian
+from emflow.latent.gaussian import Gaussian
+from emflow.latent.patterns import WIDE, Patterns
+from emflow.latent.start import stationary_start
+from emflow.learn.em import fit_gaussian, regular
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
@@ -29,9 +31,10 @@ from emflow.table.schema import Array, from_objects
 
 STEPS = 150  # of a training phase, where the number of epochs is left open
 FILLS = {"gaussian": None, "draw": None, "median": False, "nearest": True, "zero": True, "mean": True}  # for images?
-IMAGE_PASSES, IMAGE_INFLATION = 3, 1e-2  # of EM for the Gaussian from which images start
-ENOUGH_IMAGES = 10_000  # to train the network with
-VALIDATED = 5000  # images on which the network must show that it helps
+IMAGE_PASSES, IMAGE_INFLATION = 2, 3e-3  # of EM for the Gaussian from which images start,
+EM_IMAGES = 10_000  # with so many of them
+ENOUGH_IMAGES = 20_000  # to train the network with
+VALIDATED = 2000  # images in which pixels are hidden, and on which the network must show that it helps
 
 
 class EMFlowImputer(StagedImputer):
@@ -81,11 +84,12 @@ class EMFlowImputer(StagedImputer):
     refine : {"auto", False}
         Correct the fill of images by a network. It is dropped if it does not help on the hidden cells.
     refine_steps : int
-        Steps of its training, with 128 images each.
+        Steps of its training, with 128 images each of at most 20,000.
     clip : bool
         Keep filled values within the observed range of the column.
     validation_fraction : float
-        Share of the observed cells hidden during training to measure the error of each outer iteration.
+        Share of the observed cells hidden during training to measure the error of each outer iteration; of images only
+        in the first 2000.
     tol : float
         An outer iteration improves if it lowers the error on hidden cells by this share.
     patience : int
@@ -319,7 +323,8 @@ class EMFlowImputer(StagedImputer):
         generator = torch.Generator().manual_seed(seed)
         x, missing = self._tensors(X)
         channels = (*(self.image_shape_ or ()), 1, 1, 1)[2]
-        hidden = hide(missing, self.validation_fraction, generator, channels)
+        checked = missing if self.image_shape_ is None else missing[:VALIDATED]
+        hidden = hide(checked, self.validation_fraction, generator, channels)
         values = x.take(hidden)
         holes = missing.flatten().index_fill(0, hidden, True).view_as(missing)
         dtype = getattr(torch, self.dtype)
@@ -329,13 +334,27 @@ class EMFlowImputer(StagedImputer):
         if initial is not None:  # not at the hidden cells, whose values it may know
             x_hat = torch.where(missing, torch.from_numpy(self.schema_.scale(initial)).to(x), x_hat)
         elif self.initial_fill == "gaussian":
-            passes = {} if self.image_shape_ is None else {"n_iterations": IMAGE_PASSES, "beta": IMAGE_INFLATION}
-            gaussian, _ = fit_gaussian(x_hat, patterns, generator, verbose=bool(self.verbose), **passes)
-            stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), gaussian)
-            x_hat = reimpute(stage, x_hat, patterns, self.clip)
+            stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), self._fit_start(x_hat, patterns, generator))
+            # without outer iterations most images would be filled for nothing
+            few = VALIDATED if self.image_shape_ and not self._n_iterations else len(x)
+            x_hat[:few] = reimpute(stage, x_hat[:few], Patterns(holes[:few]), self.clip)
         return Run(
             self.settings(len(x)), x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage
         )
+
+    def _fit_start(self, x: Tensor, patterns: Patterns, generator: torch.Generator) -> Gaussian:
+        """Return the Gaussian from whose conditional mean the outer iterations start."""
+        if self.image_shape_ is None:
+            return fit_gaussian(x, patterns, generator, verbose=bool(self.verbose))[0]
+        start = stationary_start(x, patterns.missing, self.image_shape_)
+        if x.shape[1] >= WIDE:
+            return regular(start, IMAGE_INFLATION)
+        rows = torch.randperm(len(x), generator=generator)[:EM_IMAGES].to(x.device)
+        some = Patterns(patterns.missing.index_select(0, rows))
+        return fit_gaussian(
+            x.index_select(0, rows), some, generator, IMAGE_PASSES, beta=IMAGE_INFLATION, verbose=bool(self.verbose),
+            start=start,
+        )[0]  # fmt: skip
 
     def _fill(self, x: Tensor, missing: Tensor) -> Tensor:
         if self.initial_fill == "zero":
@@ -353,8 +372,10 @@ class EMFlowImputer(StagedImputer):
         if (left := self._time_left(started)) <= 0:
             return None
         assert self.image_shape_ is not None
-        holes, truth = run.patterns.missing, run.x_hat.to(run.precision)
-        repeats = max(1, ENOUGH_IMAGES // len(holes))  # few images are shown with other holes again and again
+        n = len(run.x_hat)
+        rows = torch.randperm(n, generator=run.generator)[:ENOUGH_IMAGES].to(run.x_hat.device)
+        holes, truth = run.patterns.missing.index_select(0, rows), run.x_hat.index_select(0, rows).to(run.precision)
+        repeats = max(1, ENOUGH_IMAGES // n)  # few images are shown with other holes again and again
         further = hide_pixels(holes.repeat(repeats, 1), self.image_shape_, run.generator)
         filled = torch.cat([self._replay(run.model, truth, holes | part) for part in further.split(len(holes))])
         with torch.enable_grad():
@@ -363,13 +384,12 @@ class EMFlowImputer(StagedImputer):
                 bool(self.verbose),
             )  # fmt: skip
         run.history["refine"] = history
-        some = run.hidden < VALIDATED * holes.shape[1]
-        if not some.any():
+        if not len(run.hidden):
             return network
-        rows = slice(min(VALIDATED, len(holes)))
-        before = self._replay(run.model, truth[rows], holes[rows])
-        after = correct(network, before, holes[rows], self.clip)
-        errors = (x.take(run.hidden[some]) - run.hidden_values[some] for x in (before, after))
+        holes = run.patterns.missing[:VALIDATED]
+        before = self._replay(run.model, run.x_hat[:VALIDATED].to(run.precision), holes)
+        after = correct(network, before, holes, self.clip)
+        errors = (x.take(run.hidden) - run.hidden_values for x in (before, after))
         rmse_before, rmse_after = (error.square().mean().sqrt().item() for error in errors)
         history[-1] |= {"validation_rmse_before": rmse_before, "validation_rmse": rmse_after}
         return network if rmse_after < rmse_before else None

@@ -12,8 +12,9 @@ from emflow.latent.condition import Conditional
 from emflow.latent.gaussian import Gaussian, inflate
 from emflow.latent.online_em import OnlineEM, Statistics
 from emflow.latent.patterns import Patterns
+from emflow.latent.start import pairwise_start
 from emflow.learn import em
-from emflow.learn.em import fit_gaussian, pairwise_start
+from emflow.learn.em import fit_gaussian
 from emflow.learn.train import training_step
 
 START = Gaussian(torch.zeros(5).double(), torch.eye(5).double())
@@ -104,18 +105,6 @@ def test_recovers_a_known_gaussian():
     error = 4 / (0.5 * n) ** 0.5  # four standard errors; half the rows, 0.7^2, have a given pair of cells observed
     assert ((found.mean - truth.mean).abs() < error * scale).all()
     assert ((found.cov - truth.cov).abs() < 2**0.5 * error * torch.outer(scale, scale)).all()
-
-
-@pytest.mark.parametrize(("n", "definite"), [(80, True), (12, False)])
-def test_pairwise_start(n, definite):
-    """It is numpy's covariance of masked arrays, without the directions of negative variance."""
-    x, missing = table(n, rate=0.5)
-    masked = np.ma.array(x, mask=missing)
-    values, vectors = np.linalg.eigh(np.ma.cov(masked, rowvar=False, bias=True).data)
-    assert (values.min() > 0) == definite
-    start = pairwise_start(x, missing)
-    assert_close(start.mean.numpy(), masked.mean(0).data)
-    assert_close(start.cov.numpy(), vectors * values.clip(0) @ vectors.T)
 
 
 # --- statistics

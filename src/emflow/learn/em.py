@@ -15,6 +15,7 @@ from emflow.latent.condition import Conditional
 from emflow.latent.gaussian import Gaussian
 from emflow.latent.online_em import OnlineEM, Statistics
 from emflow.latent.patterns import Layout, Patterns
+from emflow.latent.start import pairwise_start
 from emflow.learn.reimpute import row_chunks
 
 NEGLIGIBLE = {torch.float64: 1e-15, torch.float32: 1e-4}  # share of the largest variance
@@ -30,15 +31,17 @@ def fit_gaussian(
     beta: float = 1e-3,
     max_time: float = math.inf,
     verbose: bool = False,
+    start: Gaussian | None = None,
 ) -> tuple[Gaussian, list[dict[str, Any]]]:
     """Return the Gaussian that EM finds for the rows x (n, p), whose missing cells hold anything finite, and a history.
 
+    Starts from `start`, or from the moments of pairs of observed cells.
     Stops when means move by less than `tol` standard deviations, and covariances by less than `tol` in the scale of a
     correlation, in the root mean square; or after the pass in which `max_time` seconds are over.
     """
     em = OnlineEM(step_scale=1.0, step_exponent=0.0, dtype=x.dtype)  # rho = 1: each update is a whole M-step
-    em.estimate = pairwise_start(x, patterns.missing)
-    gaussian = _regular(em.estimate, beta)
+    em.estimate = pairwise_start(x, patterns.missing) if start is None else start
+    gaussian = regular(em.estimate, beta)
     batches = _Batches(x, patterns)
     history: list[dict[str, Any]] = []
     began = time.monotonic()
@@ -49,7 +52,7 @@ def fit_gaussian(
             conditional = Conditional(gaussian, layout, generator)
             statistics += conditional.statistics(conditional.mean(z))
             retries += conditional.retries
-        before, gaussian = gaussian, _regular(em.update(statistics), beta)
+        before, gaussian = gaussian, regular(em.update(statistics), beta)
         change = _change(before, gaussian)
         bar.set_postfix(change=change)
         now = time.monotonic()
@@ -76,7 +79,7 @@ class _Batches:
         return ((self.x[rows], self.patterns.layout(rows)) for rows in self.chunks)
 
 
-def _regular(gaussian: Gaussian, beta: float) -> Gaussian:
+def regular(gaussian: Gaussian, beta: float) -> Gaussian:
     """Return the robust estimate of equation 31, without a variance that is negligible next to the largest one.
 
     The covariances of a column that never changes are rounding errors; next to a variance that is one, too, they would
@@ -86,19 +89,6 @@ def _regular(gaussian: Gaussian, beta: float) -> Gaussian:
     variance = gaussian.cov.diagonal()
     lacking = (NEGLIGIBLE[variance.dtype] * variance.max() - variance).clamp_min(0)
     return Gaussian(gaussian.mean, gaussian.cov + torch.diag(lacking))
-
-
-def pairwise_start(x: Tensor, missing: Tensor) -> Gaussian:
-    """Return mean and covariance over the rows in which both columns are observed, made positive semi-definite.
-
-    A few passes nearer to the fixed point than the covariance of filled rows, for the price of two products.
-    """
-    observed = (~missing).to(x.dtype)
-    mean = (x * observed).sum(0) / observed.sum(0).clamp_min(1)
-    centred = (x - mean) * observed
-    cov = centred.mT @ centred / (observed.mT @ observed).clamp_min(1)
-    values, vectors = torch.linalg.eigh(cov)
-    return Gaussian(mean, vectors * values.clamp_min(0) @ vectors.mT)
 
 
 def _change(before: Gaussian, after: Gaussian) -> float:
