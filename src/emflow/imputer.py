@@ -31,7 +31,7 @@ from emflow.table.schema import Array, from_objects
 
 STEPS = 150  # of a training phase, where the number of epochs is left open
 FILLS = {"gaussian": None, "draw": None, "median": False, "nearest": True, "zero": True, "mean": True}  # for images?
-IMAGE_PASSES, IMAGE_INFLATION = 2, 3e-3  # of EM for the Gaussian from which images start,
+IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which images start,
 EM_IMAGES = 10_000  # with so many of them
 ENOUGH_IMAGES = 20_000  # to train the network with
 VALIDATED = 2000  # images in which pixels are hidden, and on which the network must show that it helps
@@ -350,10 +350,11 @@ class EMFlowImputer(StagedImputer):
         if x.shape[1] >= WIDE:
             return regular(start, IMAGE_INFLATION)
         rows = torch.randperm(len(x), generator=generator)[:EM_IMAGES].to(x.device)
-        some = Patterns(patterns.missing.index_select(0, rows))
+        missing = patterns.missing.index_select(0, rows)
+        share = missing.float().mean().item()  # EM contracts by factors from 0 up to about this one
         return fit_gaussian(
-            x.index_select(0, rows), some, generator, IMAGE_PASSES, beta=IMAGE_INFLATION, verbose=bool(self.verbose),
-            start=start,
+            x.index_select(0, rows), Patterns(missing), generator, IMAGE_PASSES, beta=IMAGE_INFLATION,
+            verbose=bool(self.verbose), start=start, relaxation=2 / (2 - share),
         )[0]  # fmt: skip
 
     def _fill(self, x: Tensor, missing: Tensor) -> Tensor:

@@ -75,6 +75,29 @@ def test_fitted_gaussian_is_plain_em_from_the_pairwise_start():
     assert_same(fit(x, missing, 3)[0], plain_em(x, missing, 3, pairwise_start(x, missing))[-1])
 
 
+def test_relaxation_goes_beyond_the_m_step():
+    x, missing = table()
+    for n, start in ((80, pairwise_start(x, missing)), (6, Gaussian(x.mean(0), 20 * torch.eye(5).double()))):
+        once = plain_em(x[:n], missing[:n], 1, start)[-1]
+        found, _ = fit_gaussian(
+            x[:n], Patterns(missing[:n]), torch.Generator(), 1, beta=0.0, start=start, relaxation=1.9
+        )
+        values, vectors = torch.linalg.eigh(start.cov + 1.9 * (once.cov - start.cov))
+        assert (values.min() > 0) == (n == 80)
+        assert_close(found.mean, start.mean + 1.9 * (once.mean - start.mean))
+        assert_close(found.cov, vectors * values.clamp_min(0) @ vectors.mT, atol=1e-9, rtol=0)
+
+
+def test_relaxation_gets_further_where_much_is_missing():
+    x, missing = table(n=400, rate=0.7)
+    found = [
+        fit_gaussian(x, Patterns(missing), torch.Generator(), 5, beta=0.0, start=START, relaxation=by)[0]
+        for by in (1.0, 2 / 1.3)
+    ]
+    slow, fast = (naive.log_likelihood(gaussian, x, missing) for gaussian in found)
+    assert fast > slow + 1
+
+
 def test_iterations_go_on_where_others_stopped():
     x, missing = table()
     halfway = plain_em(x, missing, 4)[-1]

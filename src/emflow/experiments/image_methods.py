@@ -76,12 +76,6 @@ def _emflow_paper(seed: int, parameters: dict[str, Any]) -> Any:
     return EMFlowImputer.paper("image", random_state=seed, **parameters)
 
 
-def _gaussian(seed: int, parameters: dict[str, Any]) -> Any:
-    from emflow import GaussianImputer
-
-    return GaussianImputer(random_state=seed, **parameters)
-
-
 def _baseline(name: str) -> Callable[[int, dict[str, Any]], Any]:
     def make(seed: int, parameters: dict[str, Any]) -> Any:
         from emflow import baselines
@@ -94,7 +88,7 @@ def _baseline(name: str) -> Callable[[int, dict[str, Any]], Any]:
 _BUILDERS: dict[str, Callable[[int, dict[str, Any]], Any]] = {
     "mean": lambda _, parameters: PixelMean(**parameters),
     "nearest": lambda _, parameters: NearestPixel(**parameters),
-    "gaussian": _gaussian,
+    "emflow_gaussian": lambda seed, parameters: _emflow(seed, {"refine": False} | parameters),
     "gain": _baseline("GAINImputer"),
     "emflow": _emflow,
     "emflow_paper": _emflow_paper,

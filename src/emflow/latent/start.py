@@ -19,7 +19,7 @@ def pairwise_start(x: Tensor, missing: Tensor) -> Gaussian:
     A few passes nearer to the fixed point than the covariance of filled rows, for the price of two products.
     """
     mean, cov, _ = _pairwise(x, missing)
-    return Gaussian(mean, _semi_definite(cov))
+    return Gaussian(mean, semi_definite(cov))
 
 
 def stationary_start(x: Tensor, missing: Tensor, image_shape: Sequence[int]) -> Gaussian:
@@ -49,7 +49,7 @@ def stationary_start(x: Tensor, missing: Tensor, image_shape: Sequence[int]) -> 
     fading = torch.exp((down.square() + right.square()).double() / (-2 * REACH**2)).view(-1, 1, 1)
     pairs = correlation.index_select(0, offset) * fading
     smooth = pairs.view(h * w, h * w, c, c).transpose(1, 2).reshape(cov.shape).to(cov)
-    return Gaussian(mean, _semi_definite(smooth * scales))
+    return Gaussian(mean, semi_definite(smooth * scales))
 
 
 def _pairwise(x: Tensor, missing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -70,6 +70,7 @@ def _pairwise(x: Tensor, missing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, products / counts, counts
 
 
-def _semi_definite(cov: Tensor) -> Tensor:
+def semi_definite(cov: Tensor) -> Tensor:
+    """Return the positive semi-definite matrix nearest to a symmetric one."""
     values, vectors = torch.linalg.eigh(cov)
     return torch.matmul(vectors * values.clamp_min(0), vectors.mT)

@@ -57,6 +57,7 @@ def test_the_settings_of_the_paper_for_cifar10():
     (cifar,) = experiment.cells("cifar10", 0.5, "emflow_paper")
     assert mnist.parameters == {}
     assert cifar.parameters == {
+        "flow": "convolutional",
         "reconstruction_weight": 1e6,
         "covariance_inflation": [1e-2, 1e-2, 1e-3, 1e-3, 0.0],
     }
