@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 from emflow import EMFlowImputer, GaussianImputer
+from emflow import imputer as module
 from emflow.baselines import GAINImputer, MCFlowImputer
 from emflow.errors import DataError, FileError, ParameterError
+from emflow.latent.start import stationary_start
+from emflow.learn.em import regular
 from emflow.refine import images
 
 DIGITS = load_digits().images[:120].astype(np.uint8)
@@ -106,10 +110,41 @@ def test_the_network_betters_a_poor_fill(monkeypatch):
 
 
 def test_a_network_that_does_not_help_is_dropped(monkeypatch):
-    from emflow import imputer as module
-
     monkeypatch.setattr(module, "correct", lambda network, x_hat, missing, clip: 1 - x_hat)
     assert EMFlowImputer(refine_steps=1, random_state=0).fit(DIGITS, missing=HOLES).network_ is None
+
+
+def test_the_start_of_images(monkeypatch):
+    """Correlations by offset, and some passes of EM unless the images are wide."""
+    fitted = {}
+    for wide in (64, 65):
+        monkeypatch.setattr(module, "WIDE", wide)
+        options = {"refine": False, "validation_fraction": 0.0, "random_state": 0}
+        fitted[wide] = EMFlowImputer(**options).fit(DIGITS, missing=HOLES)
+    x, missing = torch.tensor(DIGITS.reshape(120, 64) / np.float32(16)), torch.tensor(HOLES.reshape(120, 64))
+    start = regular(stationary_start(x, missing, (8, 8)), module.IMAGE_INFLATION)
+    np.testing.assert_allclose(fitted[64].latent_covariance_, start.cov, rtol=0, atol=1e-6)
+    assert abs(fitted[65].latent_covariance_ - start.cov.numpy()).max() > 0.01
+
+
+def test_pixels_are_hidden_in_the_first_images_alone(monkeypatch):
+    monkeypatch.setattr(module, "VALIDATED", 50)
+    imputer = EMFlowImputer(n_iterations=0, refine=False, random_state=0)
+    X = imputer._read_new(DIGITS, HOLES)
+    run = imputer._begin(X, None, seed=0)
+    shown = run.patterns.missing.numpy() & ~HOLES.reshape(120, 64)
+    assert shown[:50].mean() == pytest.approx(0.05 * 0.6, rel=0.3)
+    assert not shown[50:].any()
+    assert run.history["iterations"][0]["validation_rmse"] < 0.25
+
+
+@pytest.mark.parametrize(("enough", "shown"), [(50, 50), (120, 120), (300, 240)])
+def test_the_network_sees_enough_images(monkeypatch, enough, shown):
+    seen = []
+    monkeypatch.setattr(module, "ENOUGH_IMAGES", enough)
+    monkeypatch.setattr(module, "fit_network", lambda x_hat, *_: seen.append(len(x_hat)) or (None, [{"step": 1}]))
+    EMFlowImputer(validation_fraction=0.0, random_state=0).fit(DIGITS, missing=HOLES)
+    assert seen == [shown]
 
 
 @pytest.mark.parametrize("options", [{}, {"refine": False, "n_iterations": 1, "n_epochs": 1}])
