@@ -33,7 +33,7 @@ STEPS = 150  # of a training phase, where the number of epochs is left open
 FILLS = {"gaussian": None, "draw": None, "median": False, "nearest": True, "zero": True, "mean": True}  # for images?
 IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which images start,
 EM_IMAGES = 10_000  # with so many of them
-ENOUGH_IMAGES = 20_000  # to train the network with
+ENOUGH_IMAGES = 20_000  # to train the network with; half as many if they are wide
 VALIDATED = 2000  # images in which pixels are hidden, and on which the network must show that it helps
 
 
@@ -84,7 +84,7 @@ class EMFlowImputer(StagedImputer):
     refine : {"auto", False}
         Correct the fill of images by a network. It is dropped if it does not help on the hidden cells.
     refine_steps : int
-        Steps of its training, with 128 images each of at most 20,000.
+        Steps of its training, with 128 images each, of at most 20,000 (10,000 from 1000 values per image on).
     clip : bool
         Keep filled values within the observed range of the column.
     validation_fraction : float
@@ -189,7 +189,7 @@ class EMFlowImputer(StagedImputer):
         reinit: bool = True,
         initial_fill: str = "gaussian",
         refine: str | bool = "auto",
-        refine_steps: int = 1500,
+        refine_steps: int = 500,
         clip: bool = True,
         validation_fraction: float = 0.05,
         tol: float = 1e-3,
@@ -373,10 +373,11 @@ class EMFlowImputer(StagedImputer):
         if (left := self._time_left(started)) <= 0:
             return None
         assert self.image_shape_ is not None
-        n = len(run.x_hat)
-        rows = torch.randperm(n, generator=run.generator)[:ENOUGH_IMAGES].to(run.x_hat.device)
+        n, p = run.x_hat.shape
+        enough = ENOUGH_IMAGES if p < WIDE else ENOUGH_IMAGES // 2
+        rows = torch.randperm(n, generator=run.generator)[:enough].to(run.x_hat.device)
         holes, truth = run.patterns.missing.index_select(0, rows), run.x_hat.index_select(0, rows).to(run.precision)
-        repeats = max(1, ENOUGH_IMAGES // n)  # few images are shown with other holes again and again
+        repeats = max(1, enough // n)  # few images are shown with other holes again and again
         further = hide_pixels(holes.repeat(repeats, 1), self.image_shape_, run.generator)
         filled = torch.cat([self._replay(run.model, truth, holes | part) for part in further.split(len(holes))])
         with torch.enable_grad():
