@@ -109,6 +109,13 @@ def test_the_network_betters_a_poor_fill(monkeypatch):
     assert errors["auto"] < 0.95 * errors[False]
 
 
+@pytest.mark.parametrize(("refine", "wide", "trained"), [("auto", 64, False), ("auto", 65, True), (True, 64, True)])
+def test_wide_images_are_refined_on_request(monkeypatch, refine, wide, trained):
+    monkeypatch.setattr(module, "WIDE", wide)
+    fitted = EMFlowImputer(refine=refine, refine_steps=1, random_state=0).fit(DIGITS, missing=HOLES)
+    assert ("refine" in fitted.history_) == trained
+
+
 def test_a_network_that_does_not_help_is_dropped(monkeypatch):
     monkeypatch.setattr(module, "correct", lambda network, x_hat, missing, clip: 1 - x_hat)
     assert EMFlowImputer(refine_steps=1, random_state=0).fit(DIGITS, missing=HOLES).network_ is None

@@ -140,7 +140,7 @@ OUT_OF_RANGE = {
         "reinit": BOOLEAN,
         "initial_fill": ("mode", None, 0, ["draw"]),
         "flow": ("conv", None, True),
-        "refine": (True, None, "yes"),
+        "refine": (1, None, "yes"),
         "refine_steps": COUNT,
         "clip": BOOLEAN,
         "validation_fraction": (-0.1, 0.6, NAN, None),
