@@ -22,7 +22,7 @@ from emflow.threads import few_threads
 
 BATCH = 128
 RATE = 2e-3  # of Adam; rises for a tenth of the steps, then falls to zero along a cosine
-SHARE = 0.1, 0.4  # of an image's observed pixels that are hidden, drawn for each image
+SHARE = 0.2, 0.6  # of an image's observed pixels that are hidden, drawn for each image
 CHUNK = 500  # images that are corrected together
 
 
