@@ -28,8 +28,8 @@ def stationary_start(x: Tensor, missing: Tensor, image_shape: Sequence[int]) -> 
     Mean and variance of every pixel are its own. The correlation at an offset, of one channel with another, is fitted
     to the pairwise covariances of all pairs of pixels at this offset by least squares, weighted by how often both were
     observed. Thousands of pairs share what noise a single one has: with 10,000 images of CIFAR-10 and half of their
-    pixels missing the error of the conditional mean is less than half of that after `pairwise_start`, and less than
-    with the covariance of the complete images. Pairs far apart say little and are few, so their correlations fade.
+    pixels missing the error of the conditional mean is less than half of that after `pairwise_start`. Pairs far apart
+    say little and are few, so their correlations fade.
     """
     h, w, c = (*image_shape, 1)[:3]
     mean, cov, counts = _pairwise(x, missing)
