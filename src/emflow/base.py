@@ -40,6 +40,8 @@ def _usable(device: Any) -> bool:
 
 
 NOT_NEGATIVE = real("a number of at least 0", lambda v: 0 <= v < np.inf)
+POSITIVE = real("a positive number", lambda v: 0 < v < np.inf)
+SECONDS = optional(real("a positive number of seconds", lambda v: 0 < v < np.inf))
 BOOLEAN = ("True or False", lambda v: isinstance(v, bool | np.bool_))
 DEVICE = ('a device with double precision that torch finds here, like "cpu" or "cuda"', _usable)
 FLOW = ('"auto", "dense" or "convolutional"', lambda v: v in ("auto", "dense", "convolutional"))

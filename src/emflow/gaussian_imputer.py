@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, integer, optional, real
+from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SECONDS, SEED, integer
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
 from emflow.latent.start import stationary_start
@@ -21,7 +21,8 @@ class GaussianImputer(StagedImputer):
 
     What EMFlow is without its flow: the same E-step kernel, in data space, on all rows at once (appendix B.1 of the
     paper). Linear, fast, and hard to beat where columns depend on each other linearly. From 1000 columns on the
-    E-step draws instead of factorising, and the last digits depend on `random_state`.
+    E-step draws instead of factorising, and the last digits depend on `random_state`. Images start from correlations
+    that depend on the offset of two pixels, tables from the moments of pairs of columns.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ class GaussianImputer(StagedImputer):
         "n_iterations": integer(1),
         "tol": NOT_NEGATIVE,
         "covariance_inflation": NOT_NEGATIVE,
-        "max_time": optional(real("a positive number of seconds", lambda v: 0 < v < math.inf)),
+        "max_time": SECONDS,
         "clip": BOOLEAN,
         "device": DEVICE,
         "random_state": SEED,

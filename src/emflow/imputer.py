@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from emflow import files
-from emflow.base import BOOLEAN, DEVICE, FLOW, NOT_NEGATIVE, SEED, integer, optional, real
+from emflow.base import BOOLEAN, DEVICE, FLOW, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, integer, optional, real
 from emflow.errors import DataError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.gaussian import Gaussian
@@ -144,7 +144,7 @@ class EMFlowImputer(StagedImputer):
         "n_iterations": optional(integer(0)),
         "n_epochs": optional(integer(1)),
         "batch_size": integer(1),
-        "learning_rate": real("a positive number", lambda v: 0 < v < np.inf),
+        "learning_rate": POSITIVE,
         "reconstruction_weight": NOT_NEGATIVE,
         "step_scale": real("a number in (0, 1]", lambda v: 0 < v <= 1),
         "step_exponent": real("a number in [0, 1]", lambda v: 0 <= v <= 1),
@@ -164,7 +164,7 @@ class EMFlowImputer(StagedImputer):
         "validation_fraction": real("a number in [0, 0.5]", lambda v: 0 <= v <= 0.5),
         "tol": real("a number in [0, 1)", lambda v: 0 <= v < 1),
         "patience": integer(1),
-        "max_time": optional(real("a positive number of seconds", lambda v: 0 < v < np.inf)),
+        "max_time": SECONDS,
         "checkpoint": optional(("the path of a folder", lambda v: bool(os.fspath(v)))),
         "dtype": ('"float32" or "float64"', lambda v: v in ("float32", "float64")),
         "device": DEVICE,
@@ -328,6 +328,7 @@ class EMFlowImputer(StagedImputer):
 
     def _begin(self, X: Array, initial: Array | None, seed: int) -> Run:
         """Return a run at its start: cells hidden, holes filled."""
+        settings = self.settings(len(X))
         generator = torch.Generator().manual_seed(seed)
         x, missing = self._tensors(X)
         channels = (*(self.image_shape_ or ()), 1, 1, 1)[2]
@@ -343,12 +344,11 @@ class EMFlowImputer(StagedImputer):
             x_hat = torch.where(missing, torch.from_numpy(self.schema_.scale(initial)).to(x), x_hat)
         elif self.initial_fill == "gaussian":
             stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), self._fit_start(x_hat, patterns, generator))
-            # without outer iterations most images would be filled for nothing
-            few = VALIDATED if self.image_shape_ and not self._n_iterations else len(x)
-            x_hat[:few] = reimpute(stage, x_hat[:few], Patterns(holes[:few]), self.clip)
-        return Run(
-            self.settings(len(x)), x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage
-        )
+            if self.image_shape_ is None or self._n_iterations:
+                x_hat = reimpute(stage, x_hat, patterns, self.clip)
+            else:  # without outer iterations the other images would be filled for nothing
+                x_hat[:VALIDATED] = reimpute(stage, x_hat[:VALIDATED], Patterns(holes[:VALIDATED]), self.clip)
+        return Run(settings, x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage)
 
     def _fit_start(self, x: Tensor, patterns: Patterns, generator: torch.Generator) -> Gaussian:
         """Return the Gaussian from whose conditional mean the outer iterations start."""

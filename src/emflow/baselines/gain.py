@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
-from tqdm.auto import tqdm
 
-from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, Imputer, integer, optional, real
-from emflow.errors import DivergedError
+from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, Imputer, integer, real
+from emflow.baselines.steps import take_steps
 from emflow.table.schema import Array
 from emflow.threads import few_threads
 
 NOISE = 0.01  # in the holes: uniform in [0, NOISE]
-RECORD = 100  # steps between two records of the history
+LOSSES = ("discriminator_loss", "generator_loss")
 
 
 class GAINImputer(Imputer):
@@ -67,10 +65,10 @@ class GAINImputer(Imputer):
     limits: ClassVar[dict[str, Any]] = {
         "n_steps": integer(1),
         "batch_size": integer(1),
-        "learning_rate": real("a positive number", lambda v: 0 < v < np.inf),
+        "learning_rate": POSITIVE,
         "hint_rate": real("a number in [0, 1]", lambda v: 0 <= v <= 1),
         "reconstruction_weight": NOT_NEGATIVE,
-        "max_time": optional(real("a positive number of seconds", lambda v: 0 < v < np.inf)),
+        "max_time": SECONDS,
         "device": DEVICE,
         "random_state": SEED,
         "verbose": BOOLEAN,
@@ -110,28 +108,12 @@ class GAINImputer(Imputer):
         draws = torch.Generator().manual_seed(seed)
         x, holes = self._tensors(X)
         training = _Training(self, x.float(), holes, draws)
-        history, totals, since = [], torch.zeros(2), 0
-        started, deadline = time.monotonic(), math.inf if self.max_time is None else self.max_time
         with few_threads(self.batch_size * x.shape[1]):
-            for step in tqdm(range(1, self.n_steps + 1), desc="gain", unit="step", disable=not self.verbose):
-                totals += training.step()
-                since += 1
-                seconds = time.monotonic() - started
-                last = step == self.n_steps or seconds > deadline
-                if last or since == RECORD:
-                    losses = totals / since
-                    if not losses.isfinite().all():
-                        raise DivergedError(f"the losses of GAIN are not finite at step {step}: lower learning_rate")
-                    by_discriminator, by_generator = losses.tolist()
-                    history.append({
-                        "step": step, "discriminator_loss": by_discriminator, "generator_loss": by_generator,
-                        "seconds": seconds,
-                    })  # fmt: skip
-                    totals, since = torch.zeros(2), 0
-                if last:
-                    break
+            self.history_, self.timed_out_ = take_steps(
+                training.step, LOSSES, self.n_steps, self.max_time, "GAIN", bool(self.verbose)
+            )
         self.generator_, self.discriminator_ = training.generator.to(x.dtype), training.discriminator.to(x.dtype)
-        self.history_, self.timed_out_, self.noise_seed_ = history, step < self.n_steps, seed
+        self.noise_seed_ = seed
         return self
 
     @torch.no_grad()

@@ -7,12 +7,11 @@ import math
 import time
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from emflow.base import BOOLEAN, DEVICE, FLOW, SEED, Imputer, integer, optional, real
+from emflow.base import BOOLEAN, DEVICE, FLOW, POSITIVE, SECONDS, SEED, Imputer, integer
 from emflow.errors import DivergedError
 from emflow.flow.image import Flow, make_flow
 from emflow.table.fill import fill_draw
@@ -82,11 +81,11 @@ class MCFlowImputer(Imputer):
     limits: ClassVar[dict[str, Any]] = {
         "n_epochs": integer(1),
         "batch_size": integer(1),
-        "learning_rate": real("a positive number", lambda v: 0 < v < np.inf),
+        "learning_rate": POSITIVE,
         "n_couplings": integer(1),
         "flow": FLOW,
         "flow_sees_network_loss": BOOLEAN,
-        "max_time": optional(real("a positive number of seconds", lambda v: 0 < v < np.inf)),
+        "max_time": SECONDS,
         "device": DEVICE,
         "random_state": SEED,
         "verbose": BOOLEAN,

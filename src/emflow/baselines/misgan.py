@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import time
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
-from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SEED, Imputer, integer, optional, real
+from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, Imputer, integer
 from emflow.baselines.gain import row_noise
 from emflow.baselines.misgan_networks import LATENT, Networks
-from emflow.errors import DataError, DivergedError
+from emflow.baselines.steps import take_steps
+from emflow.errors import DataError
 from emflow.table.schema import Array
 from emflow.threads import few_threads
 
 TEMPERATURE = 0.66  # of the sigmoid that gives patterns of observed pixels
 PENALTY = 10.0  # weight of the gradient penalty
-RECORD = 100  # steps between two records of the history
+LOSSES = ("data_critic_loss", "observed_critic_loss", "imputer_critic_loss")
 CHUNK = 2**9  # images that are filled together
 
 
@@ -107,12 +104,12 @@ class MisGANImputer(Imputer):
         "n_steps": integer(1),
         "n_critic_steps": integer(1),
         "batch_size": integer(1),
-        "learning_rate": real("a positive number", lambda v: 0 < v < np.inf),
-        "imputer_learning_rate": real("a positive number", lambda v: 0 < v < np.inf),
+        "learning_rate": POSITIVE,
+        "imputer_learning_rate": POSITIVE,
         "data_weight": NOT_NEGATIVE,
         "imputer_weight": NOT_NEGATIVE,
         "width": integer(1),
-        "max_time": optional(real("a positive number of seconds", lambda v: 0 < v < np.inf)),
+        "max_time": SECONDS,
         "device": DEVICE,
         "random_state": SEED,
         "verbose": BOOLEAN,
@@ -159,28 +156,12 @@ class MisGANImputer(Imputer):
         seed = self._seed()
         x, holes = (to_images(rows, self.image_shape_) for rows in self._tensors(X))
         training = _Training(self, x.float(), per_pixel(~holes).float(), torch.Generator().manual_seed(seed))
-        history, totals, since = [], torch.zeros(3), 0
-        started, deadline = time.monotonic(), math.inf if self.max_time is None else self.max_time
         with few_threads(self.batch_size * X.shape[1]):
-            for step in tqdm(range(1, self.n_steps + 1), desc="misgan", unit="step", disable=not self.verbose):
-                totals += training.step()
-                since += 1
-                seconds = time.monotonic() - started
-                last = step == self.n_steps or seconds > deadline
-                if last or since == RECORD:
-                    losses = totals / since
-                    if not losses.isfinite().all():
-                        raise DivergedError(f"the losses of MisGAN are not finite at step {step}: lower learning_rate")
-                    by_data, by_observed, by_imputer = losses.tolist()
-                    history.append({
-                        "step": step, "data_critic_loss": by_data, "observed_critic_loss": by_observed,
-                        "imputer_critic_loss": by_imputer, "seconds": seconds,
-                    })  # fmt: skip
-                    totals, since = torch.zeros(3), 0
-                if last:
-                    break
+            self.history_, self.timed_out_ = take_steps(
+                training.step, LOSSES, self.n_steps, self.max_time, "MisGAN", bool(self.verbose)
+            )
         self.networks_ = training.networks.double().eval()
-        self.history_, self.timed_out_, self.noise_seed_ = history, step < self.n_steps, seed
+        self.noise_seed_ = seed
         return self
 
     def _complete(self, X: Array) -> Tensor:

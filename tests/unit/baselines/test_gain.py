@@ -6,7 +6,8 @@ import torch
 from torch.testing import assert_close
 
 from emflow.baselines import GAINImputer
-from emflow.baselines.gain import NOISE, RECORD, _Training, discriminator_loss, generator_loss, network, row_noise
+from emflow.baselines.gain import NOISE, _Training, discriminator_loss, generator_loss, network, row_noise
+from emflow.baselines.steps import RECORD
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS, FILLED, X = torch.randn(3, 6, 4, generator=GENERATOR, dtype=torch.float64)
