@@ -1,5 +1,8 @@
 """Images in, the same shape and type out, for every imputer."""
 
+import inspect
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +13,7 @@ from emflow import imputer as module
 from emflow.baselines import GAINImputer, MCFlowImputer
 from emflow.errors import DataError, FileError, ParameterError
 from emflow.latent.start import stationary_start
-from emflow.learn.em import regular
+from emflow.learn.em import fit_gaussian, regular
 from emflow.refine import images
 
 DIGITS = load_digits().images[:120].astype(np.uint8)
@@ -132,6 +135,23 @@ def test_the_start_of_images(monkeypatch):
     start = regular(stationary_start(x, missing, (8, 8)), module.IMAGE_INFLATION)
     np.testing.assert_allclose(fitted[64].latent_covariance_, start.cov, rtol=0, atol=1e-6)
     assert abs(fitted[65].latent_covariance_ - start.cov.numpy()).max() > 0.01
+
+
+@pytest.mark.parametrize("cls", [EMFlowImputer, GaussianImputer])
+def test_em_starts_from_correlations_by_offset(cls, monkeypatch):
+    place, asked = sys.modules[cls.__module__], {}
+
+    def spy(*arguments, **options):
+        asked.update(inspect.signature(fit_gaussian).bind(*arguments, **options).arguments)
+        return fit_gaussian(*arguments, **options)
+
+    monkeypatch.setattr(place, "fit_gaussian", spy)
+    options = {"refine": False, "validation_fraction": 0.0} if cls is EMFlowImputer else {"n_iterations": 1}
+    cls(**options, random_state=0).fit(DIGITS, missing=HOLES)
+    x, missing = torch.tensor(DIGITS.reshape(120, 64) / np.float32(16)), torch.tensor(HOLES.reshape(120, 64))
+    torch.testing.assert_close(asked["start"].cov, stationary_start(x, missing, (8, 8)).cov)
+    beyond = 2 / (2 - HOLES.mean()) if cls is EMFlowImputer else 1
+    assert asked.get("relaxation", 1) == pytest.approx(beyond)
 
 
 def test_pixels_are_hidden_in_the_first_images_alone(monkeypatch):
