@@ -12,6 +12,7 @@ from emflow.errors import DatasetError, EMFlowError, ParameterError
 from emflow.experiments import cli
 from emflow.experiments import run as module
 from emflow.experiments.cell import run_cell
+from emflow.experiments.machine import usable_cores
 from emflow.experiments.run import run
 
 
@@ -43,7 +44,7 @@ def test_no_finished_cell_is_run_again_and_a_cut_line_is(tmp_path, capsys):
     for line in first:
         assert (line["rmse"], line["congeniality"], line["regression"]) == (0.25, 1.5, "logistic")
         assert (line["rows"], line["columns"], line["note"], line["budget"]) == (100, 5, "A note.", 1200)
-        assert line["machine"]["threads"] == line["threads_seen"] == max(1, os.cpu_count() // 2)
+        assert line["machine"]["threads"] == line["threads_seen"] == max(1, usable_cores() // 2)
         assert set(line["versions"]) == {"python", "torch", "numpy", "scikit-learn", "emflow-impute"}
     main(*order)
     assert "0 cells run, 4 were there already" in capsys.readouterr().err
@@ -127,3 +128,14 @@ def test_the_real_process_tells_its_error(tmp_path, monkeypatch):
     report = run("table1", tmp_path, **ONE)
     ((_, message),) = report.errors
     assert "wine.parquet" in message
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be kept to some cores here")
+def test_cores_are_those_that_may_be_used():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert usable_cores() == len(before)

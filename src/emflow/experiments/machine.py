@@ -21,7 +21,7 @@ def provenance(threads: int) -> dict[str, Any]:
         | {name: version(name) for name in ("torch", "numpy", "scikit-learn", "emflow-impute")},
         "commit": commit(),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": {"processor": processor(), "cores": os.cpu_count(), "threads": threads},
+        "machine": {"processor": processor(), "cores": usable_cores(), "threads": threads},
     }
 
 
@@ -45,6 +45,12 @@ def _git(*arguments: str) -> str:
 
 
 @cache
+def usable_cores() -> int:
+    """Return how many cores this process may use; those it is kept from would only make its threads wait."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def processor() -> str:
     """Return the name of the processor as far as the system tells it."""
     cpuinfo = Path("/proc/cpuinfo")

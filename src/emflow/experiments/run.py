@@ -19,7 +19,7 @@ from emflow.experiments.catalogue import AnyCell, AnyExperiment, load
 from emflow.experiments.cell import run_cell
 from emflow.experiments.image_cell import run_image_cell
 from emflow.experiments.image_plan import ImageCell, ImageExperiment
-from emflow.experiments.machine import provenance
+from emflow.experiments.machine import provenance, usable_cores
 from emflow.experiments.methods import STOP_THEMSELVES
 from emflow.experiments.plan import N_FOLDS
 from emflow.experiments.process import CellError, call
@@ -193,7 +193,7 @@ def _run_all(
     budgets: dict[str, float],
     quiet: bool,
 ) -> None:
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = max(1, usable_cores() // jobs)
     origin = provenance(threads)  # of now: the code that runs is the one that was imported
     costs = {cell.key: cost(cell, data[cell.dataset]) for cell in todo}
     running: set[BaseProcess] = set()
