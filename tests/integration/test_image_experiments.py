@@ -121,7 +121,7 @@ def test_budgets_are_those_of_the_plan_unless_told(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "execute", lambda cell, budget, *_: given.append((cell.method, budget)) or done)
     run("table2", tmp_path, methods=["mean", "gain"], **QUICK)
     run("table2", tmp_path, methods=["nearest"], budget=5.0, **QUICK)
-    assert given == [("mean", 3600.0), ("gain", 600), ("nearest", 5.0)]
+    assert given == [("mean", 3600.0), ("gain", 300), ("nearest", 5.0)]
 
 
 @pytest.mark.parametrize(

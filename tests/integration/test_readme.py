@@ -61,7 +61,15 @@ def test_experiments_start(line, monkeypatch):
     assert [name for name, _ in asked] == [shlex.split(line)[3]]
 
 
-@pytest.mark.parametrize(("page", "name"), [("README.md", "table1"), ("docs/paper.md", "congeniality")])
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        ("README.md", "table1"),
+        ("docs/paper.md", "congeniality"),
+        ("docs/paper.md", "table2"),
+        ("docs/paper.md", "table3"),
+    ],
+)
 def test_tables_in_pages_are_those_of_the_results(page, name, tmp_path):
     """To bring one up to date: emflow experiments table NAME --into PAGE."""
     copy = tmp_path / "page.md"

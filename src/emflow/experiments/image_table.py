@@ -20,7 +20,7 @@ TARGET = "emflow"  # whose published numbers the mark compares with
 
 
 def image_blocks(experiment: ImageExperiment, results: Results, quick: bool) -> tuple[list[Block], list[str]]:
-    """Return a block per set with lines of ours and published ones, and the notes below them."""
+    """Return a block per set with lines of ours, where there are any, and published ones, and the notes below them."""
     notes, clean = Notes(), []
     blocks = []
     for dataset in experiment.sets:
@@ -45,7 +45,8 @@ def _block(experiment: ImageExperiment, dataset: str, records: dict[str, list[Re
         name = experiment.methods[method].label
         entries = [_text(experiment, *pair) for pair in zip(found, published[TARGET], strict=True)]
         shown = [record for record in found if record and record[experiment.value] is not None]
-        rows.append([name + notes.mark(_part_of_the_set(shown)), *entries])
+        if any(found):
+            rows.append([name + notes.mark(_part_of_the_set(shown)), *entries])
         if method in published:
             rows.append([f"{name}, published", *_numbers(experiment, published[method])])
     return Block(label(dataset), ["missing rate", *(number(rate, 1) for rate in experiment.rates)], rows)

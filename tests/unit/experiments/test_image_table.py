@@ -31,7 +31,7 @@ def test_a_line_per_method_and_one_for_what_is_published(folder):
     assert row(text, "EMFlow, published")[:2] == [".0726", ".0775"]
     assert row(text, "MCFlow") == [".0835†", "timed out", *["-"] * 7]
     assert row(text, "GAIN, published", block=1)[-1] == ".5388"
-    assert row(text, "nearest pixel") == ["-"] * 9
+    assert "nearest pixel" not in text  # it was not run
     assert text.count(", published |") == 2 * 4
 
 
@@ -60,7 +60,7 @@ def test_latex(folder):
     assert r"EMFlow & $.0726$* & $.0776$ & $.0800$* & - &" in text
     assert r"$.0835$\textsuperscript{\dag} & timed out" in text
     rows = [line for line in text.splitlines() if line.endswith(r"\\") and line.count("&")]
-    assert len(rows) == 2 * (1 + 8 + 4)
+    assert len(rows) == 2 * (1 + 4) + 3
     assert {line.count("&") for line in rows} == {9}
 
 
@@ -73,5 +73,5 @@ def test_text_is_aligned(folder):
 
 def test_quick_results_are_not_mixed_in(folder):
     text = table("table2", folder, "markdown", quick=True)
-    assert row(text, "EMFlow") == ["-"] * 9
+    assert "| EMFlow |" not in text
     assert "smoke test" in text
