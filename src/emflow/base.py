@@ -140,10 +140,14 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         rows = self._read(X, missing)
-        holes = np.isnan(rows)
+        return self._put_back(X, rows, self._complete(rows) if np.isnan(rows).any() else None)
+
+    def _put_back(self, X: Any, rows: Array, x_hat: Tensor | None) -> Array:
+        """Return X, which was read to `rows`, with scaled x_hat (n, p) in its missing cells, in its units and type."""
         result = rows.copy() if self.image_shape_ is None else np.array(X).reshape(rows.shape)
-        if holes.any():
-            result[holes] = to_type(self._unscale(self._complete(rows))[holes], result.dtype)
+        if x_hat is not None:
+            holes = np.isnan(rows)
+            result[holes] = to_type(self._unscale(x_hat)[holes], result.dtype)
         lost = ~np.isfinite(result).all(1)
         if lost.any():
             raise DataError(f"row {int(lost.argmax())} is so far from the training data that its imputation overflows")

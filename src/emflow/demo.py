@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from emflow import EMFlowImputer, GaussianImputer
 Array = NDArray[np.float64]
 RATE = 0.2
 SETS = {"breast cancer": load_breast_cancer, "diabetes": load_diabetes, "digits 8x8": load_digits}
-METHODS = {
+METHODS: dict[str, Callable[[], Any]] = {
     "mean": lambda: SimpleImputer(keep_empty_features=True),
     "IterativeImputer": lambda: IterativeImputer(random_state=0),
     "Gaussian EM": lambda: GaussianImputer(random_state=0),
@@ -53,7 +54,7 @@ def run(folder: Path, seed: int = 0) -> None:
     print(f"\nThe digits, with their holes and filled: {picture}")
 
 
-def _hide(X: Array, seed: int) -> tuple[Array, Array]:
+def _hide(X: Array, seed: int) -> tuple[Array, NDArray[np.bool_]]:
     """Return X scaled to [0, 1] by column, and the cells to hide."""
     span = np.ptp(X, 0)
     scaled = (X - X.min(0)) / np.where(span > 0, span, 1)
@@ -74,7 +75,7 @@ def _table(results: dict[tuple[str, str], tuple[float, float]]) -> str:
     return "\n".join(lines)
 
 
-def _draw(X: Array, missing: Array, completed: dict[str, Array], path: Path) -> None:
+def _draw(X: Array, missing: NDArray[np.bool_], completed: dict[str, Array], path: Path) -> None:
     """Draw a column per digit 0 to 9: truth, holes, and the digit as filled by each method."""
     import matplotlib as mpl
 

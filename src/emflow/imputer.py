@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +25,9 @@ from emflow.learn.em import fit_gaussian, regular
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
-from emflow.refine.images import ImageNetwork, correct, fit_network, hide_pixels
+from emflow.refine.images import fit_images
+from emflow.refine.kinds import Refinement
+from emflow.refine.training import Size, fit_tables
 from emflow.staged import StagedImputer
 from emflow.table.fill import fill_draw, fill_nearest, hide
 from emflow.table.schema import Array, from_objects
@@ -33,8 +36,9 @@ STEPS = 150  # of a training phase, where the number of epochs is left open
 FILLS = {"gaussian": None, "draw": None, "median": False, "nearest": True, "zero": True, "mean": True}  # for images?
 IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which images start,
 EM_IMAGES = 10_000  # with so many of them
-ENOUGH_IMAGES = 20_000  # to train the network with
-VALIDATED = 2000  # images in which pixels are hidden, and on which the network must show that it helps
+VALIDATED = 2000  # images in which pixels are hidden; on them, or so many rows, the network must show that it helps
+IMAGE_STEPS = 500  # of its training
+ENOUGH_ROWS = 1000  # of a table, for the learned E-step to be of use
 
 
 class EMFlowImputer(StagedImputer):
@@ -51,8 +55,8 @@ class EMFlowImputer(StagedImputer):
     Parameters
     ----------
     n_iterations : int or None
-        Maximum number of outer iterations; None has 4, and 0 for images that start from the Gaussian: it and the
-        network are as good without them.
+        Maximum number of outer iterations; None has 4, and 0 for images that start from the Gaussian, and for tables
+        that do and whose E-step is refined: that takes their place.
     n_epochs : int or None
         Passes over the rows in each training phase; None makes them about 150 steps, and one pass at the least.
     batch_size : int
@@ -81,11 +85,16 @@ class EMFlowImputer(StagedImputer):
         values of the column, or their median; in images the nearest observed pixel, zero (black), or the mean of the
         pixel, but not the median. New rows start in the same way; where training draws they start from the median (or
         the mean of the pixel), so that their answer depends on themselves alone.
-    refine : {"auto", True, False}
-        Correct the fill of images by a network. It is dropped if it does not help on the hidden cells. "auto" trains it
-        for images of less than 1000 values: photographs of 32 x 32 x 3 gained nothing in 300 steps of a second each.
-    refine_steps : int
-        Steps of its training, with 128 images each, of at most 20,000.
+    refine : {"auto", "on", "off"}
+        Refine the fill by an E-step that is learnt from further observed cells, hidden for that; docs/method.md tells
+        how. It is dropped if it does not help on the cells hidden for validation. "auto" learns it for tables of 1000
+        rows or more, and less than 1000 columns or pixel values: photographs of 32 x 32 x 3 gained nothing in 300 steps
+        of a second each.
+    refine_steps : int or None
+        Steps of its training; None has 500 for images, and as many for a table as suit its size.
+    store_rows : bool or int
+        Keep training rows of a table in the model, to look up those most alike a row that is filled: 16,000 of them at
+        most, or so many. They go into the model's file. False does without them, and is less accurate.
     clip : bool
         Keep filled values within the observed range of the column.
     validation_fraction : float
@@ -158,8 +167,12 @@ class EMFlowImputer(StagedImputer):
         "hidden_width": optional(integer(1)),
         "reinit": BOOLEAN,
         "initial_fill": (f"one of {', '.join(FILLS)}", lambda v: v in FILLS),
-        "refine": ('"auto", True or False', lambda v: isinstance(v, bool | np.bool_) or v == "auto"),
-        "refine_steps": integer(1),
+        "refine": ('"auto", "on" or "off"', lambda v: v in ("auto", "on", "off")),
+        "refine_steps": optional(integer(1)),
+        "store_rows": (
+            "True, False, or an integer of at least 2",
+            lambda v: isinstance(v, bool | np.bool_) or integer(2)[1](v),
+        ),
         "clip": BOOLEAN,
         "validation_fraction": real("a number in [0, 0.5]", lambda v: 0 <= v <= 0.5),
         "tol": real("a number in [0, 1)", lambda v: 0 <= v < 1),
@@ -189,8 +202,9 @@ class EMFlowImputer(StagedImputer):
         hidden_width: int | None = None,
         reinit: bool = True,
         initial_fill: str = "gaussian",
-        refine: str | bool = "auto",
-        refine_steps: int = 500,
+        refine: str = "auto",
+        refine_steps: int | None = None,
+        store_rows: bool | int = True,
         clip: bool = True,
         validation_fraction: float = 0.05,
         tol: float = 1e-3,
@@ -218,6 +232,7 @@ class EMFlowImputer(StagedImputer):
         self.initial_fill = initial_fill
         self.refine = refine
         self.refine_steps = refine_steps
+        self.store_rows = store_rows
         self.clip = clip
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -240,12 +255,12 @@ class EMFlowImputer(StagedImputer):
 
         Deviation: new rows of tables start from the median, where the paper draws at random (see `initial_fill`).
         """
-        common = {
+        common: dict[str, Any] = {
             "n_iterations": 5, "n_epochs": 10, "step_scale": 0.99, "step_exponent": 0.8, "covariance_inflation": 0.0,
             "n_couplings": 6, "hidden_width": None, "reinit": True, "clip": True, "validation_fraction": 0.0,
-            "flow": "dense", "refine": False,
+            "flow": "dense", "refine": "off",
         }  # fmt: skip
-        kinds = {
+        kinds: dict[str, dict[str, Any]] = {
             "tabular": {
                 "batch_size": 256, "learning_rate": 1e-4, "reconstruction_weight": 1e6, "super_batch_size": 0,
                 "initial_fill": "draw",
@@ -277,7 +292,7 @@ class EMFlowImputer(StagedImputer):
         """
         started = time.monotonic()
         X = self._read_new(X, missing)
-        self._check_fill()
+        self._check_fill(len(X))
         start = None if initial is None else self._read_initial(initial, X)
         saved = self._saved()
         run = self._begin(X, start, self._seed() if saved is None else saved[1]["seed"])
@@ -290,38 +305,35 @@ class EMFlowImputer(StagedImputer):
             max_time=self._time_left(started),
             verbose=bool(self.verbose),
         )
-        network, done = None, run.finished
-        if self._refines:
-            network = self._train_network(run, started)
-            done &= [record["step"] for record in run.history["refine"]][-1:] == [self.refine_steps]
-        self.timed_out_ = bool(self._time_left(started) <= 0 and not done)
+        refines = self._refines(len(run.x_hat))
+        refinement, done = self._refine(run, started) if refines else (None, True)
+        self.timed_out_ = bool(self._time_left(started) <= 0 and not (done and run.finished))
         self.history_ = run.history
         self.n_iter_ = run.iteration
         self.best_iteration_ = run.best_iteration
-        self._keep(run.model, network)
+        self._keep(run.model, refinement)
         return self
 
-    def _check_fill(self) -> None:
+    def _check_fill(self, n_rows: int) -> None:
         """Check the initial imputation against what X is."""
         kind, for_images = self.initial_fill, self.image_shape_ is not None
         if FILLS[kind] not in (None, for_images):
             raise ParameterError(f"initial_fill={kind!r} is for {'tables' if for_images else 'images'}")
-        if self._n_iterations == 0 and kind != "gaussian":
+        if self._most_iterations(n_rows) == 0 and kind != "gaussian":
             raise ParameterError(f'without outer iterations initial_fill must be "gaussian", but it is {kind!r}')
 
-    @property
-    def _n_iterations(self) -> int:
-        """The maximum number of outer iterations."""
+    def _most_iterations(self, n_rows: int) -> int:
+        """Return the maximum number of outer iterations."""
         if self.n_iterations is None:
-            return 4 if self.image_shape_ is None or self.initial_fill != "gaussian" else 0
+            refined = self.image_shape_ is not None or self._refines(n_rows)
+            return 0 if refined and self.initial_fill == "gaussian" else 4
         return int(self.n_iterations)
 
-    @property
-    def _refines(self) -> bool:
-        """Whether a network corrects the fill of these images."""
-        if self.image_shape_ is None:
-            return False
-        return math.prod(self.image_shape_) < WIDE if self.refine == "auto" else bool(self.refine)
+    def _refines(self, n_rows: int) -> bool:
+        """Return whether the E-step is learnt for so many rows or images."""
+        if self.refine != "auto":
+            return self.refine == "on"
+        return self.n_features_in_ < WIDE and (self.image_shape_ is not None or n_rows >= ENOUGH_ROWS)
 
     def _time_left(self, started: float) -> float:
         return np.inf if self.max_time is None else self.max_time - (time.monotonic() - started)
@@ -344,7 +356,7 @@ class EMFlowImputer(StagedImputer):
             x_hat = torch.where(missing, torch.from_numpy(self.schema_.scale(initial)).to(x), x_hat)
         elif self.initial_fill == "gaussian":
             stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), self._fit_start(x_hat, patterns, generator))
-            if self.image_shape_ is None or self._n_iterations:
+            if self.image_shape_ is None or settings.n_iterations:
                 x_hat = reimpute(stage, x_hat, patterns, self.clip)
             else:  # without outer iterations the other images would be filled for nothing
                 x_hat[:VALIDATED] = reimpute(stage, x_hat[:VALIDATED], Patterns(holes[:VALIDATED]), self.clip)
@@ -375,40 +387,48 @@ class EMFlowImputer(StagedImputer):
         return fill_nearest(middle, missing, self.image_shape_)
 
     @torch.no_grad()
-    def _train_network(self, run: Run, started: float) -> ImageNetwork | None:
-        """Return the network that corrects what the stages fill in, or None if it does not help on the hidden cells."""
-        run.history["refine"] = []
+    def _refine(self, run: Run, started: float) -> tuple[Refinement | None, bool]:
+        """Learn the E-step that refines what the stages fill in; None if it does not help on the hidden cells.
+
+        Return also whether there was time for all of its steps.
+        """
+        history = run.history["refine"] = []
         if (left := self._time_left(started)) <= 0:
-            return None
-        assert self.image_shape_ is not None
-        n = len(run.x_hat)
-        rows = torch.randperm(n, generator=run.generator)[:ENOUGH_IMAGES].to(run.x_hat.device)
-        holes, truth = run.patterns.missing.index_select(0, rows), run.x_hat.index_select(0, rows).to(run.precision)
-        repeats = max(1, ENOUGH_IMAGES // n)  # few images are shown with other holes again and again
-        further = hide_pixels(holes.repeat(repeats, 1), self.image_shape_, run.generator)
-        filled = torch.cat([self._replay(run.model, truth, holes | part) for part in further.split(len(holes))])
+            return None, False
+        x, missing = run.x_hat.to(run.precision), run.patterns.missing
+        data = x, missing, partial(self._replay, run.model)
+        options = run.generator, left, bool(self.verbose)
+        refinement: Refinement
         with torch.enable_grad():
-            network, history = fit_network(
-                filled, holes, further, truth, self.image_shape_, run.generator, self.refine_steps, left,
-                bool(self.verbose),
-            )  # fmt: skip
-        run.history["refine"] = history
+            if self.image_shape_ is not None:
+                n_steps = self.refine_steps or IMAGE_STEPS
+                refinement, records = fit_images(*data, self.image_shape_, n_steps, *options)
+            else:
+                size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows)
+                n_steps = size.n_steps
+                refinement, records = fit_tables(*data, size, *options)
+        history += records
+        done = history[-1]["step"] == n_steps
         if not len(run.hidden):
-            return network
-        holes = run.patterns.missing[:VALIDATED]
-        before = self._replay(run.model, run.x_hat[:VALIDATED].to(run.precision), holes)
-        after = correct(network, before, holes, self.clip)
-        errors = (x.take(run.hidden) - run.hidden_values for x in (before, after))
-        rmse_before, rmse_after = (error.square().mean().sqrt().item() for error in errors)
-        history[-1] |= {"validation_rmse_before": rmse_before, "validation_rmse": rmse_after}
-        return network if rmse_after < rmse_before else None
+            return refinement, done
+        rows = slice(VALIDATED)
+        hidden = run.hidden[run.hidden < VALIDATED * x.shape[1]]
+        before = self._replay(run.model, x[rows], missing[rows])
+        after = refinement.complete(before, missing[rows], self.clip)
+        truth = run.hidden_values[: len(hidden)]
+        errors = [(filled.take(hidden) - truth).square() for filled in (before, after)]
+        for name, error in zip(("validation_rmse_before", "validation_rmse"), errors, strict=True):
+            history[-1][name] = error.mean().sqrt().item()
+        gain = errors[0] - errors[1]
+        better = gain.mean() > gain.std() / math.sqrt(len(gain))  # by a standard error; not so if there is but one cell
+        return refinement if better else None, done
 
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""
         values = {name: getattr(self, name) for name in Settings.__dataclass_fields__ if name != "image_shape"}
         values["image_shape"] = self._convolved(self.flow)
         values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
-        values["n_iterations"] = self._n_iterations
+        values["n_iterations"] = self._most_iterations(n_rows)
         values["covariance_inflation"] = tuple(float(beta) for beta in np.atleast_1d(self.covariance_inflation))
         values["n_epochs"] = values["n_epochs"] or math.ceil(STEPS * self.batch_size / max(n_rows, self.batch_size))
         return Settings(**values)

@@ -13,13 +13,13 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from emflow import files
-from emflow.base import Imputer, integer
+from emflow import files, uncertainty
+from emflow.base import Imputer, integer, real
 from emflow.errors import FileError, ParameterError
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage, reimpute
-from emflow.learn.state import stages_from_tensors, stages_to_tensors
-from emflow.refine.images import ImageNetwork, correct
+from emflow.learn.state import stages_from_tensors, stages_to_tensors, under
+from emflow.refine.kinds import KINDS, Refinement
 from emflow.table.schema import Array, Schema
 
 
@@ -30,14 +30,14 @@ class StagedImputer(Imputer):
     ----------
     stages_ : list of Stage
         The fitted model: flow and Gaussian of each outer iteration kept, in the order in which rows pass them.
-    network_ : ImageNetwork or None
-        What corrects the fill of the last stage.
+    refinement_ : ImageNetwork, TableRefinement or None
+        The learned E-step that refines the fill of the last stage.
     """
 
     history_: Any
 
-    def _keep(self, stages: list[Stage], network: ImageNetwork | None = None) -> None:
-        self.stages_, self.network_ = stages, network
+    def _keep(self, stages: list[Stage], refinement: Refinement | None = None) -> None:
+        self.stages_, self.refinement_ = stages, refinement
         self.latent_mean_ = stages[-1].gaussian.mean.cpu().numpy()
         self.latent_covariance_ = stages[-1].gaussian.cov.cpu().numpy()
 
@@ -47,7 +47,7 @@ class StagedImputer(Imputer):
         """Return the completed rows in scaled units (n, p)."""
         x, missing = self._tensors(X)
         x_hat = self._replay(self.stages_, x, missing)
-        return x_hat if self.network_ is None else correct(self.network_, x_hat, missing, self.clip)
+        return x_hat if self.refinement_ is None else self.refinement_.complete(x_hat, missing, self.clip)
 
     def _replay(self, stages: list[Stage], x: Tensor, missing: Tensor) -> Tensor:
         """Return the scaled rows x (n, p), filled to start with, after the re-imputation phase of each stage."""
@@ -89,6 +89,50 @@ class StagedImputer(Imputer):
         X = self._unscale(self.stages_[-1].to(z.dtype).flow.decode(z)[0])
         return X if self.image_shape_ is None else X.reshape(-1, *self.image_shape_)
 
+    @torch.no_grad()
+    def sample_imputations(self, X: Any, n_draws: int = 5, *, missing: Any = None) -> Array:
+        """Fill the missing cells of X by draws from their distribution, given what is observed: multiple imputation.
+
+        Observed cells come back bit for bit. Seeded by `random_state`; what is drawn for a row depends on the row and
+        its number, not on the other rows.
+
+        Returns
+        -------
+        ndarray of shape (n_draws, *shape of X)
+        """
+        check_is_fitted(self)
+        text, test = integer(1)
+        if not test(n_draws):
+            raise ParameterError(f"n_draws must be {text}, but it is {n_draws!r}")
+        rows = self._read(X, missing)
+        stage, x_hat, holes = self._before_last(rows)
+        parts = uncertainty.draw(stage, self.refinement_, x_hat, holes, n_draws, self._seed(), self.clip)
+        draws = torch.cat(list(parts), 1)
+        return np.stack([self._put_back(X, rows, each) for each in draws])
+
+    @torch.no_grad()
+    def intervals(self, X: Any, coverage: float = 0.9, *, missing: Any = None) -> tuple[Array, Array]:
+        """Return lower and upper ends, of the shape of X, between which a missing cell lies with this probability.
+
+        Each for itself, as much probability beyond one end as beyond the other. Observed cells have their value in
+        both.
+        """
+        check_is_fitted(self)
+        text, test = real("a number in (0, 1)", lambda v: 0 < v < 1)
+        if not test(coverage):
+            raise ParameterError(f"coverage must be {text}, but it is {coverage!r}")
+        rows = self._read(X, missing)
+        stage, x_hat, holes = self._before_last(rows)
+        ends = uncertainty.intervals(stage, self.refinement_, x_hat, holes, coverage, self._seed(), self.clip)
+        lower, upper = (self._put_back(X, rows, end) for end in ends)
+        return lower, upper
+
+    def _before_last(self, X: Array) -> tuple[Stage, Tensor, Tensor]:
+        """Return the last stage, scaled rows x_hat (n, p) as it takes them, and `missing`."""
+        x, missing = self._tensors(X)
+        *before, last = self.stages_
+        return last, self._replay(before, x, missing), missing
+
     # --- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -102,12 +146,12 @@ class StagedImputer(Imputer):
             "names": list(map(str, names)) if (names := getattr(self, "feature_names_in_", None)) is not None else None,
             "n_features": self.n_features_in_,
             "image_shape": self.image_shape_,
-            "network": None if self.network_ is None else self.network_.shape,
+            "refinement": None if self.refinement_ is None else [self.refinement_.kind, self.refinement_.shape],
             "stages": [stage.flow.shape for stage in self.stages_],
             "fitted": {name: getattr(self, name) for name in self._fitted_scalars()},
         }
-        network = {} if self.network_ is None else self.network_.state_dict()
-        weights = {f"network.{name}": tensor.contiguous() for name, tensor in network.items()}
+        refinement = {} if self.refinement_ is None else self.refinement_.state_dict()
+        weights = {f"refinement.{name}": tensor.contiguous() for name, tensor in refinement.items()}
         files.write(path, stages_to_tensors(self.stages_) | weights, header)
 
     @classmethod
@@ -128,14 +172,14 @@ class StagedImputer(Imputer):
             for name, value in header["fitted"].items():
                 setattr(imputer, name, value)
             stages = stages_from_tensors(tensors, header["stages"], torch.device(imputer.device))
-            imputer._keep(stages, _network(tensors, header["network"], imputer.device))
+            imputer._keep(stages, _refinement(tensors, header["refinement"], imputer.device))
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} lacks a part of a {cls.__name__}: {error}") from error
         return imputer
 
     def _portable_parameters(self) -> dict[str, Any]:
         """Return the constructor parameters as JSON can hold them; a RandomState object is not kept."""
-        parameters = self.get_params(deep=False)
+        parameters: dict[str, Any] = self.get_params(deep=False)
         if not isinstance(parameters["random_state"], Integral):
             parameters["random_state"] = None
         for name, value in parameters.items():
@@ -154,11 +198,13 @@ class StagedImputer(Imputer):
         return hasattr(self, "stages_")
 
 
-def _network(tensors: dict[str, Tensor], shape: dict[str, Any] | None, device: str) -> ImageNetwork | None:
-    """Rebuild the correcting network from the tensors of a file, if there is one."""
-    if shape is None:
+def _refinement(tensors: dict[str, Tensor], made_as: Any, device: str) -> Refinement | None:
+    """Rebuild the learned E-step from the tensors of a file, if there is one."""
+    if made_as is None:
         return None
-    network = ImageNetwork(**shape)
-    weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
-    network.load_state_dict(weights)
-    return network.to(device, next(iter(weights.values())).dtype).to(memory_format=torch.channels_last)
+    kind, shape = made_as
+    with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and replaced
+        refinement = KINDS[kind](**shape)
+    weights = under("refinement.", tensors)
+    refinement.to(next(iter(weights.values())).dtype).load_state_dict(weights)
+    return refinement.to(device).ready()

@@ -7,10 +7,11 @@ import pytest
 
 from emflow import EMFlowImputer, GaussianImputer
 
-SHORT = {"n_iterations": 1, "n_epochs": 2, "batch_size": 32, "random_state": 0}
+SHORT = {"n_iterations": 1, "n_epochs": 2, "batch_size": 32, "refine": "off", "random_state": 0}
 IMPUTERS = {
     "emflow": partial(EMFlowImputer, **SHORT, initial_fill="median"),
     "emflow from a gaussian": partial(EMFlowImputer, **SHORT, initial_fill="gaussian"),
+    "emflow, refined": partial(EMFlowImputer, refine="on", refine_steps=3, random_state=0),
     "gaussian": partial(GaussianImputer, n_iterations=20, random_state=0),
 }
 
@@ -38,6 +39,11 @@ def make(request):
 @pytest.fixture
 def make_emflow():
     return IMPUTERS["emflow"]
+
+
+@pytest.fixture
+def make_refined():
+    return IMPUTERS["emflow, refined"]
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal
 
+import emflow.imputer
 import emflow.learn.train
 from emflow import DataError
+from emflow.refine.tables import TableRefinement
 
 EPOCH = {"iteration", "epoch", "l1", "l2", "reconstruction", "frobenius", "retries", "seconds"}
 ITERATION = {"iteration", "change", "validation_rmse", "seconds"}
@@ -236,3 +238,31 @@ def test_an_initial_imputation_without_a_number_is_refused_by_cell(make_emflow, 
     initial[3, 1] = value
     with pytest.raises(DataError, match=r"row 3, column 1|column 1 .*row 3"):
         make_emflow().fit(x, initial=initial)
+
+
+@pytest.mark.parametrize(("refine", "rows", "learnt"), [("auto", 60, True), ("auto", 61, False), ("on", 61, True)])
+def test_enough_rows_have_their_e_step_learnt(make_refined, x, monkeypatch, refine, rows, learnt):
+    monkeypatch.setattr(emflow.imputer, "ENOUGH_ROWS", rows)
+    fitted = make_refined(refine=refine, n_epochs=1).fit(x)
+    assert ("refine" in fitted.history_) == learnt
+    assert (fitted.n_iter_ == 0) == learnt  # it takes the place of the outer iterations
+
+
+def test_a_learned_e_step_that_does_not_help_is_dropped(make_refined, x, monkeypatch):
+    monkeypatch.setattr(TableRefinement, "complete", lambda refinement, x_hat, missing, clip: 1 - x_hat)
+    fitted = make_refined().fit(x)
+    assert fitted.refinement_ is None
+    last = fitted.history_["refine"][-1]
+    assert last["validation_rmse"] > last["validation_rmse_before"]
+
+
+def test_no_time_leaves_the_gaussian(make_refined, x):
+    fitted = make_refined(max_time=1e-9).fit(x)
+    assert fitted.refinement_ is None
+    assert fitted.timed_out_
+
+
+def test_little_time_shortens_the_training(make_refined, x):
+    fitted = make_refined(refine_steps=10**6, max_time=1.0).fit(x)
+    assert 1 <= fitted.history_["refine"][-1]["step"] < 10**6
+    assert fitted.timed_out_

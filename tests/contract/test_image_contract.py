@@ -95,33 +95,33 @@ def test_a_table_may_be_told_what_is_missing(imputer):
 # --- EMFlow
 
 
-def test_the_network_betters_a_poor_fill(monkeypatch):
+def test_the_refinement_betters_a_poor_fill(monkeypatch):
     monkeypatch.setattr(images, "BATCH", 32)
     X = load_digits().images[:600].astype(np.uint8)
     missing = np.random.default_rng(0).random(X.shape) < 0.4
     errors = {}
-    for refine in (False, "auto"):
+    for refine in ("off", "auto"):
         options = {"initial_fill": "mean", "n_iterations": 1, "n_epochs": 1, "refine": refine, "refine_steps": 80}
         imputer = EMFlowImputer(**options, random_state=0).fit(X[:500], missing=missing[:500])
-        assert (imputer.network_ is None) == ("refine" not in imputer.history_) == (not refine)
+        assert (imputer.refinement_ is None) == ("refine" not in imputer.history_) == (refine == "off")
         filled = imputer.transform(X[500:], missing=missing[500:])
         errors[refine] = np.sqrt(np.square(filled.astype(float) - X[500:])[missing[500:]].mean())
     assert not imputer.timed_out_
     last = imputer.history_["refine"][-1]
     assert last["validation_rmse"] < last["validation_rmse_before"]
-    assert errors["auto"] < 0.95 * errors[False]
+    assert errors["auto"] < 0.95 * errors["off"]
 
 
-@pytest.mark.parametrize(("refine", "wide", "trained"), [("auto", 64, False), ("auto", 65, True), (True, 64, True)])
+@pytest.mark.parametrize(("refine", "wide", "trained"), [("auto", 64, False), ("auto", 65, True), ("on", 64, True)])
 def test_wide_images_are_refined_on_request(monkeypatch, refine, wide, trained):
     monkeypatch.setattr(module, "WIDE", wide)
     fitted = EMFlowImputer(refine=refine, refine_steps=1, random_state=0).fit(DIGITS, missing=HOLES)
     assert ("refine" in fitted.history_) == trained
 
 
-def test_a_network_that_does_not_help_is_dropped(monkeypatch):
-    monkeypatch.setattr(module, "correct", lambda network, x_hat, missing, clip: 1 - x_hat)
-    assert EMFlowImputer(refine_steps=1, random_state=0).fit(DIGITS, missing=HOLES).network_ is None
+def test_a_refinement_that_does_not_help_is_dropped(monkeypatch):
+    monkeypatch.setattr(images.ImageNetwork, "complete", lambda network, x_hat, missing, clip: 1 - x_hat)
+    assert EMFlowImputer(refine_steps=1, random_state=0).fit(DIGITS, missing=HOLES).refinement_ is None
 
 
 def test_the_start_of_images(monkeypatch):
@@ -129,7 +129,7 @@ def test_the_start_of_images(monkeypatch):
     fitted = {}
     for wide in (64, 65):
         monkeypatch.setattr(module, "WIDE", wide)
-        options = {"refine": False, "validation_fraction": 0.0, "random_state": 0}
+        options = {"refine": "off", "validation_fraction": 0.0, "random_state": 0}
         fitted[wide] = EMFlowImputer(**options).fit(DIGITS, missing=HOLES)
     x, missing = torch.tensor(DIGITS.reshape(120, 64) / np.float32(16)), torch.tensor(HOLES.reshape(120, 64))
     start = regular(stationary_start(x, missing, (8, 8)), module.IMAGE_INFLATION)
@@ -146,7 +146,7 @@ def test_em_starts_from_correlations_by_offset(cls, monkeypatch):
         return fit_gaussian(*arguments, **options)
 
     monkeypatch.setattr(place, "fit_gaussian", spy)
-    options = {"refine": False, "validation_fraction": 0.0} if cls is EMFlowImputer else {"n_iterations": 1}
+    options = {"refine": "off", "validation_fraction": 0.0} if cls is EMFlowImputer else {"n_iterations": 1}
     cls(**options, random_state=0).fit(DIGITS, missing=HOLES)
     x, missing = torch.tensor(DIGITS.reshape(120, 64) / np.float32(16)), torch.tensor(HOLES.reshape(120, 64))
     torch.testing.assert_close(asked["start"].cov, stationary_start(x, missing, (8, 8)).cov)
@@ -156,7 +156,7 @@ def test_em_starts_from_correlations_by_offset(cls, monkeypatch):
 
 def test_pixels_are_hidden_in_the_first_images_alone(monkeypatch):
     monkeypatch.setattr(module, "VALIDATED", 50)
-    imputer = EMFlowImputer(n_iterations=0, refine=False, random_state=0)
+    imputer = EMFlowImputer(n_iterations=0, refine="off", random_state=0)
     X = imputer._read_new(DIGITS, HOLES)
     run = imputer._begin(X, None, seed=0)
     shown = run.patterns.missing.numpy() & ~HOLES.reshape(120, 64)
@@ -166,21 +166,21 @@ def test_pixels_are_hidden_in_the_first_images_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(("enough", "shown"), [(50, 50), (120, 120), (300, 240)])
-def test_the_network_sees_enough_images(monkeypatch, enough, shown):
+def test_the_refinement_sees_enough_images(monkeypatch, enough, shown):
     seen = []
-    monkeypatch.setattr(module, "ENOUGH_IMAGES", enough)
-    monkeypatch.setattr(module, "fit_network", lambda x_hat, *_: seen.append(len(x_hat)) or (None, [{"step": 1}]))
+    monkeypatch.setattr(images, "ENOUGH", enough)
+    monkeypatch.setattr(images, "fit_network", lambda x_hat, *_: seen.append(len(x_hat)) or (None, [{"step": 1}]))
     EMFlowImputer(validation_fraction=0.0, random_state=0).fit(DIGITS, missing=HOLES)
     assert seen == [shown]
 
 
-@pytest.mark.parametrize("options", [{}, {"refine": False, "n_iterations": 1, "n_epochs": 1}])
+@pytest.mark.parametrize("options", [{}, {"refine": "off", "n_iterations": 1, "n_epochs": 1}])
 def test_a_saved_model_fills_and_draws_the_same(options, tmp_path):
     fitted = EMFlowImputer(refine_steps=2, random_state=0, **options).fit(COLOUR, missing=HOLES)
     fitted.save(tmp_path / "model")
     loaded = EMFlowImputer.load(tmp_path / "model")
     assert loaded.image_shape_ == (8, 8, 3)
-    assert (loaded.network_ is None) == (fitted.network_ is None)
+    assert (loaded.refinement_ is None) == (fitted.refinement_ is None)
     assert np.array_equal(loaded.transform(COLOUR, missing=HOLES), fitted.transform(COLOUR, missing=HOLES))
     assert loaded.sample(3).shape == (3, 8, 8, 3)
     assert np.array_equal(loaded.sample(3), fitted.sample(3))
@@ -189,7 +189,7 @@ def test_a_saved_model_fills_and_draws_the_same(options, tmp_path):
 
 @pytest.mark.parametrize("fill", ["nearest", "zero", "mean", "draw"])
 def test_initial_fills_of_images(fill):
-    options = {"n_iterations": 1, "n_epochs": 1, "refine": False, "random_state": 0}
+    options = {"n_iterations": 1, "n_epochs": 1, "refine": "off", "random_state": 0}
     filled = EMFlowImputer(initial_fill=fill, **options).fit_transform(DIGITS, missing=HOLES)
     assert np.array_equal(filled[~HOLES], DIGITS[~HOLES])
 
@@ -223,6 +223,6 @@ def test_a_killed_fit_goes_on(tmp_path):
 
 def test_no_time_leaves_the_gaussian():
     fitted = EMFlowImputer(max_time=1e-9, random_state=0).fit(DIGITS, missing=HOLES)
-    assert fitted.network_ is None
+    assert fitted.refinement_ is None
     assert len(fitted.stages_) == 1
     assert fitted.timed_out_

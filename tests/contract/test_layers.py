@@ -14,6 +14,7 @@ KNOWN = {"flow": {"flow"}, "latent": {"latent"}, "table": {"errors", "table"}, "
 KNOWN["threads"] = set()
 KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "threads"}
 KNOWN["refine"] = {"errors", "threads", "refine"}
+KNOWN["uncertainty"] = {"latent", "learn", "refine"}
 KNOWN["base"] = {"table", "errors"}
 KNOWN["baselines"] = {"base", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}

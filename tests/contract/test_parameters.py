@@ -68,6 +68,8 @@ def on_device(make, name, x, tmp_path, capsys):
 SLOW_EM = {"n_couplings": 0, "step_scale": 0.1, "reinit": False, "initial_fill": "draw", "covariance_inflation": 0.0}
 SLOW_EM |= {"n_iterations": 3, "n_epochs": 1, "patience": 1, "random_state": 1}
 
+REFINED = {"refine": "on", "refine_steps": 3, "validation_fraction": 0}
+
 EFFECTS = {
     EMFlowImputer: {
         "n_iterations": in_model(2),
@@ -79,13 +81,14 @@ EFFECTS = {
         "step_exponent": in_model(0.6, batch_size=16),
         "covariance_inflation": in_model((0.1, 0.0)),
         "super_batch_size": in_model(0),
-        "flow": in_images("dense", refine=False),
+        "flow": in_images("dense", refine="off"),
         "n_couplings": in_model(2),
         "hidden_width": in_model(7),
         "reinit": in_model(False, n_iterations=2, validation_fraction=0),
         "initial_fill": in_model("draw"),
-        "refine": in_images(False, refine_steps=2, validation_fraction=0),
-        "refine_steps": in_images(2, refine_steps=1, validation_fraction=0),
+        "refine": in_model("off", **REFINED),
+        "refine_steps": in_model(2, **REFINED),
+        "store_rows": in_model(20, **REFINED),
         "clip": in_model(False),
         "validation_fraction": in_model(0.4),
         "tol": in_model(0.99, **SLOW_EM),
@@ -140,8 +143,9 @@ OUT_OF_RANGE = {
         "reinit": BOOLEAN,
         "initial_fill": ("mode", None, 0, ["draw"]),
         "flow": ("conv", None, True),
-        "refine": (1, None, "yes"),
-        "refine_steps": COUNT,
+        "refine": (1, None, "yes", True),
+        "refine_steps": (0, -1, 1.5, "2", True),
+        "store_rows": (0, 1, -1, 2.5, "2", None),
         "clip": BOOLEAN,
         "validation_fraction": (-0.1, 0.6, NAN, None),
         "tol": (-0.1, 1, NAN, None),
@@ -222,7 +226,7 @@ PAPER = {
     "n_couplings": 6,
     "reinit": True,
     "flow": "dense",
-    "refine": False,
+    "refine": "off",
     "validation_fraction": 0,
     "covariance_inflation": 0,
 }

@@ -18,7 +18,11 @@ EXPECTED_FAILURES: dict[str, str] = {}  # name of a check -> why it cannot hold;
 
 
 @parametrize_with_checks(
-    [EMFlowImputer(n_iterations=1, n_epochs=2, random_state=0), GaussianImputer()],
+    [
+        EMFlowImputer(n_iterations=1, n_epochs=2, refine="off", random_state=0),
+        EMFlowImputer(refine="on", refine_steps=2, random_state=0),
+        GaussianImputer(),
+    ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_scikit_learn_checks(estimator, check):

@@ -244,3 +244,26 @@ def test_wide_answer_of_a_row_does_not_depend_on_its_neighbours():
     together = conditional(gaussian, MIXED).mean(z)
     alone = [conditional(gaussian, MIXED[i : i + 1]).mean(z[i : i + 1]) for i in range(60)]
     assert_close(together, torch.cat(alone), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", MISSING)
+def test_deviation(name, batch):
+    missing = MISSING[name]
+    gaussian, rows = naive.random_gaussian(missing.shape[1]), BATCHES[batch](len(missing))
+    z = naive.random(*missing.shape)[rows]
+    spread = naive.conditional_moments(gaussian, z, missing[rows])[1].diagonal(dim1=1, dim2=2)
+    assert_close(conditional(gaussian, missing, rows).deviation().square(), spread)
+
+
+def test_draws_have_the_conditional_mean_and_covariance():
+    missing = naive.random_missing(3, 6, 0.5)
+    gaussian, z, n = naive.random_gaussian(6), naive.random(3, 6), 40_000
+    found = conditional(gaussian, missing.repeat(n, 1))
+    draws = found.draw(z.repeat(n, 1), naive.random(3 * n, 6)).view(n, 3, 6)
+    assert torch.equal(draws[0][~missing], z[~missing])
+    mean, cov = naive.conditional_moments(gaussian, z, missing)
+    apart = draws - draws.mean(0)
+    scale = gaussian.cov.diagonal().max().item()
+    assert_close(draws.mean(0), mean, atol=0.02 * scale, rtol=0)
+    assert_close(torch.einsum("nri,nrj->rij", apart, apart) / n, cov, atol=0.03 * scale, rtol=0)

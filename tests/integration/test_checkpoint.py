@@ -26,6 +26,7 @@ SETTINGS = {
     "validation_fraction": 0.1,
     "patience": 2,
     "initial_fill": "median",
+    "refine": "off",
     "random_state": 0,
 }
 KILLS = {

@@ -14,11 +14,12 @@ from safetensors.torch import save_file
 import emflow.files
 from emflow import EMFlowImputer, FileError, GaussianImputer
 
-SHORT = {"n_iterations": 2, "n_epochs": 1, "patience": 2, "batch_size": 16, "random_state": 0}
+SHORT = {"refine": "off", "n_iterations": 2, "n_epochs": 1, "patience": 2, "batch_size": 16, "random_state": 0}
 IMPUTERS = {
     "emflow": partial(EMFlowImputer, **SHORT, initial_fill="median"),
     "emflow from a gaussian": partial(EMFlowImputer, **SHORT, initial_fill="gaussian"),
     "emflow in double precision": partial(EMFlowImputer, **SHORT, dtype="float64", hidden_width=5, n_couplings=3),
+    "emflow, refined": partial(EMFlowImputer, refine="on", refine_steps=3, random_state=0),
     "gaussian": partial(GaussianImputer, random_state=0),
 }
 
@@ -60,17 +61,21 @@ def test_a_loaded_model_answers_bit_for_bit(saved, x):
     np.testing.assert_array_equal(loaded.transform(frame), model.transform(frame))
     np.testing.assert_array_equal(loaded.score_samples(frame), model.score_samples(frame))
     np.testing.assert_array_equal(loaded.sample(7), model.sample(7))
+    np.testing.assert_array_equal(loaded.intervals(frame), model.intervals(frame))
+    np.testing.assert_array_equal(loaded.sample_imputations(frame), model.sample_imputations(frame))
 
 
 def test_a_loaded_model_has_the_same_attributes(saved):
     model, path = saved
     loaded = type(model).load(path)
-    fitted = {name for name in vars(model) if name.endswith("_")} - {"stages_"}
-    assert fitted == {name for name in vars(loaded) if name.endswith("_")} - {"stages_"}
+    parts = {"stages_", "refinement_"}
+    fitted = {name for name in vars(model) if name.endswith("_")} - parts
+    assert fitted == {name for name in vars(loaded) if name.endswith("_")} - parts
     assert {"history_", "n_iter_", "schema_", "feature_names_in_", "latent_mean_"} <= fitted
     for name in fitted:
         np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
     assert len(loaded.stages_) == len(model.stages_)
+    assert (loaded.refinement_ is None) == (model.refinement_ is None)
 
 
 def test_a_loaded_model_has_the_same_parameters(saved):

@@ -10,7 +10,8 @@ from emflow import EMFlowImputer, GaussianImputer
 
 IMPUTERS = {
     "Gaussian": GaussianImputer(n_iterations=5),
-    "EMFlow": EMFlowImputer(n_iterations=1, n_epochs=1, random_state=0),
+    "EMFlow": EMFlowImputer(n_iterations=1, n_epochs=1, refine="off", random_state=0),
+    "EMFlow, refined": EMFlowImputer(refine="on", refine_steps=1, random_state=0),
 }
 
 

@@ -88,7 +88,7 @@ def _baseline(name: str) -> Callable[[int, dict[str, Any]], Any]:
 _BUILDERS: dict[str, Callable[[int, dict[str, Any]], Any]] = {
     "mean": lambda _, parameters: PixelMean(**parameters),
     "nearest": lambda _, parameters: NearestPixel(**parameters),
-    "emflow_gaussian": lambda seed, parameters: _emflow(seed, {"refine": False} | parameters),
+    "emflow_gaussian": lambda seed, parameters: _emflow(seed, {"refine": "off"} | parameters),
     "gain": _baseline("GAINImputer"),
     "emflow": _emflow,
     "emflow_paper": _emflow_paper,

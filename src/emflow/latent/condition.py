@@ -20,6 +20,7 @@ from emflow.latent.online_em import Statistics
 from emflow.latent.patterns import Group, Layout
 
 CG_STEPS = 1000
+MEAN_ONLY = "made for the mean only: there are no inverses"
 
 
 class Conditional:
@@ -68,6 +69,25 @@ class Conditional:
         if self.by_observed is not None:
             filled = filled + self.by_observed.solve(centred) @ self.gaussian.cov
         return torch.where(missing, filled.to(z.dtype), z)
+
+    def draw(self, z: Tensor, noise: Tensor) -> Tensor:
+        """Return z (n, p) with draws from the conditional in its missing cells, given standard normal noise (n, p).
+
+        A row w drawn from N(mean, cov) is as far from its own conditional mean, given w_o, as a draw should be.
+        """
+        w = torch.addmm(self.gaussian.mean, noise, self.gaussian.cholesky.mT)
+        apart = (w - self.mean(w)).to(z.dtype)  # zero where observed
+        return self.mean(z) + apart
+
+    def deviation(self) -> Tensor:
+        """Return the conditional standard deviations (n, p), zero where observed; not for wide data."""
+        missing = self.layout.missing
+        variance = self.gaussian.cov.diagonal().expand(missing.shape).clone()
+        for part in self.by_missing:
+            part.put_diagonal(variance)
+        if self.by_observed is not None:
+            self.by_observed.take_explained(variance)
+        return variance.masked_fill_(~missing, 0).clamp_min_(0).sqrt_()
 
     def pull_back(self, grad: Tensor) -> Tensor:
         """Return the gradient by z (n, p), given that by z_hat: the mean is linear, and its factors are at hand."""
@@ -135,6 +155,21 @@ class _Blocks(_Gathered):
             result.put_(group.cells, torch.bmm(own, v.take(group.cells)[:, :, None]))
         return result
 
+    def put_diagonal(self, result: Tensor) -> None:
+        """Write the diagonal of the inverse of each row's block to its cells in that row of result (n, p)."""
+        for group, inverse in zip(self.groups, self.inverses, strict=True):
+            diagonal = inverse.diagonal(dim1=1, dim2=2)
+            result.put_(group.cells, diagonal if group.which is None else diagonal.index_select(0, group.which))
+
+    def take_explained(self, result: Tensor) -> None:
+        """Subtract from each row of result (n, p) the variance that the block's coordinates explain: diag(M E M)."""
+        p = result.shape[1]
+        for group, inverse in zip(self.groups, self.inverses, strict=True):
+            across = self.matrix[:, :p].index_select(0, group.index.flatten()).view(*group.index.shape, p)
+            explained = (torch.bmm(inverse, across) * across).sum(1)
+            own = explained if group.which is None else explained.index_select(0, group.which)
+            result.index_add_(0, group.cells[:, 0] // p, own, alpha=-1)
+
     def total_inverse(self) -> Tensor:
         """Sum the inverses over all rows, each at its place in a (p, p) matrix of zeros."""
         total = torch.zeros_like(self.matrix)
@@ -156,8 +191,13 @@ class _Factors(_Gathered):
             result.put_(group.cells, torch.cholesky_solve(v.take(group.cells)[:, :, None], own))
         return result
 
+    def put_diagonal(self, result: Tensor) -> None:
+        raise ValueError(MEAN_ONLY)
+
+    take_explained = put_diagonal
+
     def total_inverse(self) -> Tensor:
-        raise ValueError("made for the mean only: there are no inverses")
+        raise ValueError(MEAN_ONLY)
 
 
 class _ConjugateGradients:
@@ -212,6 +252,9 @@ class _ConjugateGradients:
         self.retries += 1
         result[at] = x
         return result
+
+    def put_diagonal(self, result: Tensor) -> None:
+        raise ValueError("the conditional variances of wide data are not computed: draw instead")
 
     def total_inverse(self) -> Tensor:
         """Estimate the sum of the inverses, without bias, from one draw of N(0, inv(P_mm)) per row.

@@ -192,8 +192,8 @@ class Run:
         self.stages = stages_from_tensors(tensors, header["stages"], device)
         self.generator.set_state(tensors["generator"])
         self.x_hat[self.patterns.missing] = tensors["x_hat"].to(device)
-        self.flow.load_state_dict(_under("flow.", tensors))
-        state = _under("optimiser.", tensors)
+        self.flow.load_state_dict(under("flow.", tensors))
+        state = under("optimiser.", tensors)
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": {0: state} if state else {}, "param_groups": groups})
         self.em.t = header["em"]["t"]
@@ -217,7 +217,7 @@ def stages_from_tensors(tensors: dict[str, Tensor], shapes: list[dict[str, Any]]
     """Rebuild a model from the tensors of a file and the shapes of its flows."""
     stages = []
     for n, shape in enumerate(shapes):
-        part = _under(f"stage.{n}.flow.", tensors)
+        part = under(f"stage.{n}.flow.", tensors)
         flow = make_flow(shape, torch.Generator()).to(part["weights"].dtype)
         flow.load_state_dict(part)
         gaussian = Gaussian(tensors[f"stage.{n}.mean"].to(device), tensors[f"stage.{n}.cov"].to(device))
@@ -225,6 +225,6 @@ def stages_from_tensors(tensors: dict[str, Tensor], shapes: list[dict[str, Any]]
     return stages
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

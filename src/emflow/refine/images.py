@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,9 @@ BATCH = 128
 RATE = 2e-3  # of Adam; rises for a tenth of the steps, then falls to zero along a cosine
 SHARE = 0.2, 0.6  # of an image's observed pixels that are hidden, drawn for each image
 CHUNK = 500  # images that are corrected together
+ENOUGH = 20_000  # images to train with
+
+Complete = Callable[[Tensor, Tensor], Tensor]  # rows and `missing` -> completed rows
 
 
 class ImageNetwork(nn.Module):
@@ -41,6 +44,8 @@ class ImageNetwork(nn.Module):
     generator : torch.Generator or None
         Draws the initial weights. The last layer is zero.
     """
+
+    kind = "image"
 
     def __init__(self, image_shape: Sequence[int], width: int = 48, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -62,6 +67,20 @@ class ImageNetwork(nn.Module):
     def shape(self) -> dict[str, Any]:
         """The arguments that make a network of this shape."""
         return {"image_shape": list(self.image_shape), "width": self.width}
+
+    def ready(self) -> ImageNetwork:
+        """Return the network as it is used, after its weights were set."""
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return self
+
+    @torch.no_grad()
+    def complete(self, x_hat: Tensor, missing: Tensor, clip: bool) -> Tensor:
+        """Return x_hat (n, p) with its missing pixels corrected."""
+        chunks = []
+        for filled, holes in zip(x_hat.split(CHUNK), missing.split(CHUNK), strict=True):
+            better = filled + self(filled, holes)
+            chunks.append(torch.where(holes, better.clamp(0, 1) if clip else better, filled))
+        return torch.cat(chunks)
 
     def forward(self, x_hat: Tensor, missing: Tensor) -> Tensor:
         """Return the correction (n, p) for filled images as rows x_hat (n, p)."""
@@ -96,6 +115,33 @@ def hide_pixels(missing: Tensor, image_shape: Sequence[int], generator: torch.Ge
     return drawn.repeat_interleave(channels, 1).to(missing.device) & ~missing
 
 
+def fit_images(
+    x: Tensor,
+    missing: Tensor,
+    complete: Complete,
+    image_shape: Sequence[int],
+    n_steps: int,
+    generator: torch.Generator,
+    max_time: float = math.inf,
+    verbose: bool = False,
+) -> tuple[ImageNetwork, list[dict[str, Any]]]:
+    """Return the network that learnt to correct the completion of the images x (n, p), and a history.
+
+    Parameters
+    ----------
+    complete : callable
+        The completion, of rows with anything in their missing cells.
+    max_time : float
+        Seconds after which training stops; the rate is then still high, and the network worse than it could be.
+    """
+    rows = torch.randperm(len(x), generator=generator)[:ENOUGH].to(x.device)
+    holes, truth = missing.index_select(0, rows), x.index_select(0, rows)
+    repeats = max(1, ENOUGH // len(x))  # few images are shown with other holes again and again
+    further = hide_pixels(holes.repeat(repeats, 1), image_shape, generator)
+    filled = torch.cat([complete(truth, holes | part) for part in further.split(len(holes))])
+    return fit_network(filled, holes, further, truth, image_shape, generator, n_steps, max_time, verbose)
+
+
 def fit_network(
     x_hat: Tensor,
     missing: Tensor,
@@ -122,7 +168,7 @@ def fit_network(
     max_time : float
         Seconds after which training stops; the rate is then still high, and the network worse than it could be.
     """
-    network = ImageNetwork(image_shape, generator=generator).to(x_hat).to(memory_format=torch.channels_last)
+    network = ImageNetwork(image_shape, generator=generator).to(x_hat).ready()
     optimiser = torch.optim.Adam(network.parameters(), lr=RATE, fused=True)
     started, losses = time.monotonic(), []
     history: list[dict[str, Any]] = []
@@ -137,7 +183,7 @@ def fit_network(
             for group in optimiser.param_groups:
                 group["lr"] = RATE * _schedule(step / n_steps)
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
             losses.append(loss.detach())
             late = time.monotonic() - started > max_time
@@ -155,13 +201,3 @@ def fit_network(
 
 def _schedule(progress: float) -> float:
     return min(progress / 0.1, 0.5 * (1 + math.cos(math.pi * progress)))
-
-
-@torch.no_grad()
-def correct(network: ImageNetwork, x_hat: Tensor, missing: Tensor, clip: bool) -> Tensor:
-    """Return x_hat (n, p) with its missing pixels corrected."""
-    chunks = []
-    for filled, holes in zip(x_hat.split(CHUNK), missing.split(CHUNK), strict=True):
-        better = filled + network(filled, holes)
-        chunks.append(torch.where(holes, better.clamp(0, 1) if clip else better, filled))
-    return torch.cat(chunks)

@@ -53,7 +53,8 @@ def _nearest(missing: Array) -> Array:
     if missing.all():
         return np.arange(missing.size)
     row, column = distance_transform_edt(missing, return_distances=False, return_indices=True)
-    return (row * missing.shape[1] + column).astype(np.int64).ravel()
+    flat: Array = (row * missing.shape[1] + column).astype(np.int64).ravel()
+    return flat
 
 
 def hide(missing: Tensor, fraction: float, generator: torch.Generator, channels: int = 1) -> Tensor:

@@ -43,8 +43,8 @@ def hide(X: Array, missing: Any) -> Array:
     return np.where(_per_value(missing, X.shape), np.nan, X).astype(X.dtype)
 
 
-def _per_value(missing: Any, shape: tuple[int, ...]) -> Array:
-    missing = np.asarray(missing)
+def _per_value(given: Any, shape: tuple[int, ...]) -> Array:
+    missing: Array = np.asarray(given)
     if missing.dtype != bool:
         raise DataError(f"missing must be an array of True (missing) and False, but it is of type {missing.dtype}")
     if missing.shape == shape[:3] and len(shape) == 4:

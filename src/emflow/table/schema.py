@@ -23,7 +23,7 @@ def read(estimator: Any, X: Any, *, reset: bool) -> Array:
     compared.
     """
     if isinstance(X, np.ma.MaskedArray):  # a masked cell is a missing one
-        X = X.astype(np.float64).filled(np.nan)
+        X = np.ma.filled(X.astype(np.float64), np.nan)
     try:
         array = _validate(estimator, X, reset)
     except (TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from emflow.errors import DivergedError
 from emflow.refine import images
-from emflow.refine.images import ImageNetwork, correct, fit_network, hide_pixels
+from emflow.refine.images import ImageNetwork, fit_network, hide_pixels
 
 SHAPES = [(8, 8), (8, 8, 1), (7, 10), (6, 4, 3)]
 
@@ -76,7 +76,7 @@ def test_it_learns_to_fill_from_the_neighbours(monkeypatch):
     assert [record["step"] for record in history] == [100, 120]
     x, missing = waves(300, 8, 8)[200:], naive.random_missing(100, 64, 0.3)
     filled = x.masked_fill(missing, 0.5)
-    better = correct(network, filled, missing, clip=True)
+    better = network.complete(filled, missing, clip=True)
     assert torch.equal(better[~missing], x[~missing])
     error = [(rows - x)[missing].square().mean().sqrt() for rows in (filled, better)]
     assert error[1] < 0.6 * error[0]
@@ -97,7 +97,7 @@ def test_pixels_that_are_not_hidden_teach_nothing():
     x, missing = waves(50, 8, 8), naive.random_missing(50, 64, 0.3)
     network, history = fit_network(x * 0, missing, missing & False, x, (8, 8), generator(), n_steps=2)
     assert history[-1]["rmse"] == 0
-    assert not correct(network, x * 0, missing, clip=False).any()
+    assert not network.complete(x * 0, missing, clip=False).any()
 
 
 def test_a_loss_that_is_no_number_is_an_error():
@@ -111,7 +111,7 @@ def test_corrections_stay_in_the_range(monkeypatch):
     network = ImageNetwork((8, 8), width=4, generator=generator())
     torch.nn.init.normal_(network.last[1].weight, std=10, generator=generator())
     x, missing = waves(5, 8, 8), naive.random_missing(5, 64, 0.5)
-    clipped, free = (correct(network, x, missing, clip) for clip in (True, False))
+    clipped, free = (network.complete(x, missing, clip) for clip in (True, False))
     assert free.min() < 0
     assert free.max() > 1
     assert torch.equal(clipped, torch.where(missing, free.clamp(0, 1), x))

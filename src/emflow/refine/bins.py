@@ -1,0 +1,103 @@
+"""The values of every column in bins: what a distribution over them is, and its mean, quantiles and draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+UNIFORM = 4  # one cut in so many is placed evenly in the values, the others by their quantiles
+IMPOSSIBLE = -1e4  # log-probability of a bin that a column does not have
+
+Values = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+
+class Bins(nn.Module):
+    """At most some hundred bins per column, each a run of the values that were observed there.
+
+    A column with few distinct values has a bin for each of them, and so has every single value that is frequent: a
+    code like -200 for "absent", a zero, a full score. Integers and categories need nothing else.
+
+    Attributes
+    ----------
+    edges : Tensor of shape (p, b - 1)
+        Between the bins of a column; infinite beyond its last one.
+    centre, lower, upper : Tensor of shape (p, b)
+        Mean, least and greatest of the observed values in a bin. They are the same where it is one value.
+    log_share : Tensor of shape (p, b)
+        Logarithm of the share of the observed values in a bin.
+    """
+
+    edges: Tensor
+    centre: Tensor
+    lower: Tensor
+    upper: Tensor
+    log_share: Tensor
+
+    def __init__(self, n_columns: int, n_bins: int) -> None:
+        super().__init__()
+        self.register_buffer("edges", torch.full((n_columns, n_bins - 1), torch.inf))
+        for name in ("centre", "lower", "upper", "log_share"):
+            self.register_buffer(name, torch.full((n_columns, n_bins), IMPOSSIBLE if name == "log_share" else 0.0))
+
+    @classmethod
+    def learn(cls, x: Tensor, missing: Tensor, most: int) -> Bins:
+        """Return about `most` bins per column, or fewer, for the observed cells of x (n, p)."""
+        columns = [
+            _column(column[~holes], most) for column, holes in zip(x.mT.numpy(), missing.mT.numpy(), strict=True)
+        ]
+        bins = cls(len(columns), max(len(counts) for _, _, counts in columns))
+        for j, (levels, first, counts) in enumerate(columns):
+            level, count = levels
+            last = np.append(first[1:], len(level)) - 1
+            b = len(first)
+            mean = np.add.reduceat(level * count, first) / counts
+            shares = np.log((counts + 0.5) / (counts.sum() + 0.5 * b))
+            bins.edges[j, : b - 1] = torch.from_numpy((level[last[:-1]] + level[first[1:]]) / 2)
+            for name, values in (
+                ("centre", mean),
+                ("lower", level[first]),
+                ("upper", level[last]),
+                ("log_share", shares),
+            ):
+                getattr(bins, name)[j, :b] = torch.from_numpy(values)
+        return bins
+
+    def index(self, x: Tensor) -> Tensor:
+        """Return the bin of each value of x (n, p)."""
+        return torch.searchsorted(self.edges, x.mT.contiguous(), right=True).mT.contiguous()
+
+    def mean(self, probability: Tensor, column: Tensor) -> Tensor:
+        """Return the means of cells, given their distributions (..., cells, b) and columns (cells,)."""
+        return (probability * self.centre.index_select(0, column)).sum(-1)
+
+    def quantile(self, probability: Tensor, column: Tensor, level: Tensor) -> Tensor:
+        """Return quantiles (cells, d) at levels (cells, d); values are spread evenly over the extent of a bin."""
+        cumulative = probability.cumsum(-1)
+        level = level.to(probability) * cumulative[:, -1:]
+        within = torch.searchsorted(cumulative, level.contiguous()).clamp_max_(probability.shape[1] - 1)
+        mass = probability.gather(1, within)
+        above = (level - cumulative.gather(1, within) + mass) / mass.clamp_min(torch.finfo(mass.dtype).tiny)
+        lower, upper = (end.index_select(0, column).gather(1, within) for end in (self.lower, self.upper))
+        return torch.lerp(lower, upper, above.clamp(0, 1))
+
+
+def _column(values: Values, most: int) -> tuple[tuple[Values, Places], Places, Places]:
+    """Return the distinct values of a column with their counts, where each bin begins among them, and its count."""
+    level, count = np.unique(values, return_counts=True)
+    first = np.concatenate(([0], cuts(level, count, most) + 1))
+    return (level, count), first, np.add.reduceat(count, first)
+
+
+def cuts(level: Values, count: Places, most: int) -> Places:
+    """Return after which of the distinct values, in their order, a bin ends."""
+    if len(level) <= most:
+        return np.arange(len(level) - 1)
+    n, even = count.sum(), most // UNIFORM
+    by_quantile = np.searchsorted(count.cumsum(), np.linspace(0, n, most - even + 1)[1:-1])
+    by_value = np.searchsorted(level[1:], np.linspace(level[0], level[-1], even + 2)[1:-1])
+    frequent = np.flatnonzero(count >= n / most)
+    ends = np.concatenate((by_quantile, by_value, frequent - 1, frequent))
+    return np.unique(ends[(ends >= 0) & (ends < len(level) - 1)])

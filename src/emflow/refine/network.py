@@ -1,0 +1,156 @@
+"""The tilt of the E-step: from a row with holes to distributions over the bins of its missing cells."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from emflow.refine.bins import Bins
+
+LEAST_SCALE = 0.3  # standard deviations: with a narrower Gaussian the first steps would throw the network off
+SMOOTHING = 0.05  # share of the overall frequencies in those among the neighbours
+FURTHEST = 4.0  # standard deviations beyond which distances to neighbours do not grow
+LACKING = 30.0  # what a neighbour that lacks a column has less in the logit of its weight
+INPUTS = 4  # numbers per column beside its encoding: whether missing, z_hat, mean and deviation of the neighbours
+
+
+class Cells(NamedTuple):
+    """Which cells distributions are wanted for: row and column of each, as `nonzero` gives them."""
+
+    row: Tensor
+    column: Tensor
+
+
+class Neighbours(NamedTuple):
+    """Training rows like those of a batch: values and whether observed (n, k, p), and the bins of the values."""
+
+    x: Tensor
+    observed: Tensor
+    bin: Tensor
+
+
+class Attention(nn.Module):
+    """Weights of the neighbours, for every column that may be filled another one.
+
+    The logit of neighbour r for column j is
+
+        sum_f o_f [ a_fj o_rf exp(-c_f |x_f - x_rf|) - b_fj (x_f - x_rf)^2 ]
+
+    with o = 1 where a cell is observed, and a, b, c learnt and positive. The first term counts cells that agree, the
+    second measures distance. Neighbours that lack column j themselves do not count, unless all do: what fills them says
+    nothing new, and a training row that is filled must not be its own neighbour.
+    """
+
+    def __init__(self, n_columns: int) -> None:
+        super().__init__()
+        self.agree = nn.Parameter(torch.full((n_columns, n_columns), -1.0))
+        self.distance = nn.Parameter(torch.full((n_columns, n_columns), -1.0))
+        self.sharpness = nn.Parameter(torch.full((n_columns,), math.log(10.0)))
+
+    def forward(self, x: Tensor, observed: Tensor, near: Neighbours) -> Tensor:
+        """Return weights (n, k, p) that sum to one over the neighbours."""
+        apart = (near_enough(x)[:, None] - near.x) * observed[:, None]
+        alike = torch.exp(apart.abs() * -self.sharpness.exp()) * (near.observed * observed[:, None])
+        logit = alike @ functional.softplus(self.agree) - apart.square() @ functional.softplus(self.distance)
+        return (logit - LACKING * (1 - near.observed)).softmax(1)
+
+
+class TableNetwork(nn.Module):
+    """Two experts and a tilt.
+
+    The log-probability of bin b of column j is, up to a constant, the sum of
+
+        w log s_jb - (c_jb - z_hat_j)^2 / 2 s_j^2           the Gaussian conditional, the E-step of the paper,
+        - (c_jb - m_j)^2 / 2 t_j^2 + g_j log h_jb           the neighbours: their mean and their histogram,
+        + f_jb(x_obs, z_hat, m, d)                          and the tilt, a residual network that starts at zero,
+
+    with the share s_jb and the centre c_jb of the bin, and mean m_j, deviation d_j and histogram h_j of column j among
+    the weighted neighbours.
+    """
+
+    def __init__(
+        self,
+        n_columns: int,
+        n_bins: int,
+        n_pieces: int,
+        width: int,
+        n_blocks: int = 2,
+        dropout: float = 0.15,
+        with_neighbours: bool = True,
+    ) -> None:
+        super().__init__()
+        self.n_columns, self.n_bins, self.dropout = n_columns, n_bins, dropout
+        self.first = nn.Linear(n_columns * (n_pieces + (INPUTS if with_neighbours else INPUTS - 2)), width)
+        self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(n_blocks))
+        self.norm = nn.LayerNorm(width)
+        self.last = nn.Linear(width, n_columns * n_bins)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+        self.log_scale = nn.Parameter(torch.zeros(n_columns))
+        self.attention = Attention(n_columns) if with_neighbours else None
+        self.near_log_scale = nn.Parameter(torch.full((n_columns,), 0.5))
+        self.near_weight = nn.Parameter(torch.full((n_columns,), 0.3))
+
+    def forward(
+        self, ramps: Tensor, z_hat: Tensor, missing: Tensor, near: Neighbours | None, cells: Cells, bins: Bins
+    ) -> Tensor:
+        """Return log-probabilities (cells, b), not normalised.
+
+        Parameters
+        ----------
+        ramps : Tensor of shape (n, p, t)
+            Encoding of the observed cells, zero where missing.
+        z_hat : Tensor of shape (n, p)
+            The rows, standardised, completed by the Gaussian.
+        """
+        row, column = cells
+        at = row * self.n_columns + column
+        inputs = [ramps.flatten(1), missing.to(z_hat), z_hat]
+        centre, log_share = (table.index_select(0, column) for table in (bins.centre, bins.log_share))
+        base = 0.5 * log_share - _bell(centre, z_hat.take(at), self.log_scale.take(column))
+        if self.attention is not None:
+            assert near is not None
+            weight = self.attention(z_hat, (~missing).to(z_hat), near)
+            mean = (weight * near.x).sum(1)
+            variance = (weight * near.x.square()).sum(1) - mean.square()
+            inputs += [mean, variance.clamp_min(1e-6).sqrt()]
+            histogram = weight.new_zeros(len(row), self.n_bins).scatter_add_(
+                1, near.bin.mT.flatten(0, 1).index_select(0, at), weight.mT.flatten(0, 1).index_select(0, at)
+            )
+            frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
+            base = base - _bell(centre, mean.take(at), self.near_log_scale.take(column))
+            base = base + self.near_weight.take(column)[:, None] * frequent
+        h = self.first(torch.cat(inputs, 1))
+        for block in self.blocks:
+            h = block(h)
+        h = functional.dropout(self.norm(h), self.dropout, self.training)
+        tilt: Tensor = self.last(h).view(-1, self.n_bins).index_select(0, at)
+        return base + tilt
+
+
+class Block(nn.Module):
+    """A residual block of two layers."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
+        self.dropout = dropout
+
+    def forward(self, h: Tensor) -> Tensor:
+        inner = functional.gelu(self.inner(self.norm(h)))
+        outer: Tensor = self.outer(functional.dropout(inner, self.dropout, self.training))
+        return h + outer
+
+
+def near_enough(x: Tensor) -> Tensor:
+    """Return standardised values with those far outside drawn nearer, so that no distance outweighs all others."""
+    return x.clamp(-FURTHEST, FURTHEST)
+
+
+def _bell(centre: Tensor, middle: Tensor, log_scale: Tensor) -> Tensor:
+    return 0.5 * ((centre - middle[:, None]) * torch.exp(-log_scale)[:, None]).square()

@@ -1,0 +1,249 @@
+"""How the E-step for tables is learnt: from observed cells that are hidden on top of the missing ones.
+
+The Gaussian completes the rows without them, neighbours are looked up among the training rows, and the network learns
+the distribution of what was hidden. No complete row is needed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, softplus
+from tqdm.auto import tqdm
+
+from emflow.errors import DivergedError
+from emflow.refine.bins import Bins
+from emflow.refine.encoding import Encoding
+from emflow.refine.network import LEAST_SCALE, Cells, TableNetwork, near_enough
+from emflow.refine.tables import Batch, TableRefinement
+from emflow.threads import few_threads
+
+LIKE = 0.7  # of the rows are hidden the cells that another row lacks,
+SHARE = 0.05, 0.35  # of the others so many of the observed ones, any, the share drawn for each row
+WARM_UP = 0.15  # of the steps, in which the learning rate rises; then it falls to zero along a cosine
+WEIGHED = 0.3  # of the steps, after which neighbours are looked up by the columns that have shown to matter
+WEIGHT_DECAY = 1e-2
+STORED_ROWS = 16_000
+EXAMPLES = 4096  # rows that are hidden, filled and looked up together
+
+Complete = Callable[[Tensor, Tensor], Tensor]  # rows with anything in their missing cells, and `missing` -> completed
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the model is and how long it is trained.
+
+    Attributes
+    ----------
+    n_bins, n_pieces : int
+        Of each column: bins of its distributions, and pieces of its encoding; about so many at most.
+    n_neighbours, n_reference : int
+        Rows looked up for each row, and training rows among which they are; 0 for none.
+    error_weight : float
+        Of the squared error of the mean, in standard deviations, beside the cross-entropy of the distribution.
+    reuse : int
+        How often an example (hidden cells, fill, neighbours) is shown before it is replaced.
+    """
+
+    n_steps: int
+    batch_size: int
+    learning_rate: float
+    width: int
+    n_bins: int
+    n_pieces: int
+    n_neighbours: int
+    n_reference: int
+    dropout: float
+    error_weight: float
+    reuse: int
+
+    @classmethod
+    def of(cls, n: int, p: int, n_steps: int | None = None, store_rows: bool | int = True) -> Size:
+        """Return the size for a table of n rows and p columns."""
+        small = n < 1200
+        n_reference = min(n, STORED_ROWS if store_rows is True else int(store_rows))
+        n_reference = n_reference if n_reference > 1 else 0  # a row has no use for itself
+        return cls(
+            n_steps=n_steps or 1200, batch_size=64 if small else 128 if n < 3000 else 256 if n < 10_000 else 512,
+            learning_rate=5e-3, width=128, n_bins=max(16, min(128 if small else 64, 2048 // p)),
+            n_pieces=16, n_neighbours=48, n_reference=n_reference, dropout=0.15 if n < 10_000 else 0.05,
+            error_weight=2.0, reuse=1 if n_reference < 5000 else 2,
+        )  # fmt: skip
+
+
+def fit_tables(
+    x: Tensor,
+    missing: Tensor,
+    complete: Complete,
+    size: Size,
+    generator: torch.Generator,
+    max_time: float = math.inf,
+    verbose: bool = False,
+) -> tuple[TableRefinement, list[dict[str, Any]]]:
+    """Return the E-step learnt from the rows x (n, p), and a history.
+
+    Parameters
+    ----------
+    complete : callable
+        The completion that is to be refined.
+    max_time : float
+        Seconds; training is made short enough to end by then, with its learning rate at zero as ever.
+    """
+    seed = int(torch.randint(2**31, (), generator=generator))
+    with torch.random.fork_rng(devices=[]), few_threads(size.batch_size * size.width):
+        torch.manual_seed(seed)  # weights and dropout know no generator; what the caller has seeded is put back
+        model, rows = _begin(x, missing, complete, size, generator)
+        examples = _Examples(x, missing, complete, model, rows, size, generator)
+        history = _train(model, examples, size, max_time, verbose)
+    return model.ready(), history
+
+
+def _begin(
+    x: Tensor, missing: Tensor, complete: Complete, size: Size, generator: torch.Generator
+) -> tuple[TableRefinement, Tensor]:
+    """Learn all that needs no gradient: scales, bins, encoding, reference rows; return also which rows these are."""
+    seen = (~missing).sum(0).clamp_min(1)
+    mean = x.masked_fill(missing, 0).sum(0) / seen
+    scale = ((x - mean).masked_fill(missing, 0).square().sum(0) / seen).sqrt()
+    scale = torch.where(scale > 0, scale, 1)
+    standard = ((x - mean) / scale).float()
+    bins, encoding = Bins.learn(standard, missing, size.n_bins), Encoding.learn(standard, missing, size.n_pieces)
+    rows = torch.randperm(len(x), generator=generator)[: size.n_reference].to(x.device)
+    model = TableRefinement(
+        x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.width, size.dropout
+    ).to(x.device)
+    model.bins, model.encoding, model.mean, model.scale = bins, encoding, mean.float(), scale.float()
+    if len(rows):
+        holes = missing.index_select(0, rows)
+        model.reference.x = near_enough(model.standard(complete(x.index_select(0, rows), holes)))
+        model.reference.observed = (~holes).float()
+    model.reference.prepare(bins, encoding)
+    return model, rows
+
+
+class _Examples:
+    """Rows with further cells hidden. They serve for several steps, then the oldest are replaced.
+
+    Attributes
+    ----------
+    outdated : bool
+        Set it to have all of them replaced.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        missing: Tensor,
+        complete: Complete,
+        model: TableRefinement,
+        reference: Tensor,
+        size: Size,
+        generator: torch.Generator,
+    ) -> None:
+        self.x, self.missing, self.complete, self.model, self.generator = x, missing, complete, model, generator
+        self.batch_size, self.kept = min(size.batch_size, len(x)), size.reuse
+        self.chunk = self.batch_size * max(1, min(len(x), EXAMPLES) // self.batch_size)
+        self.outdated = False
+        self.place = torch.full((len(x),), -1, device=x.device)
+        self.place[reference] = torch.arange(len(reference), device=x.device)
+
+    def __iter__(self) -> Iterator[tuple[Batch, Tensor, Cells]]:
+        """Yield batches, the truth (n, p), and the cells that were hidden; without end."""
+        chunks: list[tuple[Tensor, ...]] = []
+        while True:
+            if self.outdated:
+                chunks, self.outdated = [], False
+            chunks = [*chunks, self._make()][-self.kept :]
+            pool = tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
+            order = torch.randperm(len(pool[0]), generator=self.generator).to(self.x.device)
+            for rows in order.split(self.batch_size):
+                *batch, truth, hidden = (part.index_select(0, rows) for part in pool)
+                yield Batch(*batch), truth, Cells(*hidden.nonzero(as_tuple=True))
+
+    def _make(self) -> tuple[Tensor, ...]:
+        rows = torch.randperm(len(self.x), generator=self.generator)[: self.chunk].to(self.x.device)
+        x, holes = self.x.index_select(0, rows), self.missing.index_select(0, rows)
+        hidden = self._draw(len(rows)) & ~holes
+        holes = holes | hidden
+        z_hat = self.model.standard(self.complete(x, holes))
+        near = self.model.look_up(z_hat, holes, self.place.index_select(0, rows))
+        return z_hat, holes, near, self.model.standard(x), hidden
+
+    def _draw(self, n: int) -> Tensor:
+        """Draw cells (n, p) to hide: in most rows those that another row lacks, in the others any."""
+        low, high = SHARE
+        share = low + (high - low) * torch.rand(n, 1, generator=self.generator)
+        cells = torch.rand(n, self.x.shape[1], generator=self.generator) < share
+        like = torch.rand(n, 1, generator=self.generator) < LIKE
+        other = torch.randint(len(self.x), (n,), generator=self.generator)
+        cells, like, other = (part.to(self.x.device) for part in (cells, like, other))
+        return torch.where(like, self.missing.index_select(0, other), cells)
+
+
+def _train(
+    model: TableRefinement, examples: _Examples, size: Size, max_time: float, verbose: bool
+) -> list[dict[str, Any]]:
+    network, bins = model.network, model.bins
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.0, weight_decay=WEIGHT_DECAY, fused=True)
+    history: list[dict[str, Any]] = []
+    losses, progress, started = [], 0.0, time.monotonic()
+    asked = torch.zeros_like(network.log_scale)  # how often each column was
+    bar = tqdm(total=size.n_steps, desc="refine", unit="step", disable=not verbose)
+    for step, (batch, x, cells) in enumerate(examples, start=1):
+        truth = x[cells]
+        if step == 1:
+            _set_scale(network, batch.z_hat[cells] - truth, cells.column)
+        for group in optimiser.param_groups:
+            group["lr"] = size.learning_rate * _schedule(progress)
+        logit = model.log_probability(batch, cells)
+        error = bins.mean(logit.softmax(-1), cells.column) - truth
+        loss = cross_entropy(logit, bins.index(x)[cells], reduction="sum") + size.error_weight * error.square().sum()
+        loss = loss / max(1, len(truth))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.detach())
+        bar.update()
+        asked += torch.bincount(cells.column, minlength=len(asked))
+        before, progress = progress, max(step / size.n_steps, (time.monotonic() - started) / max_time)
+        if before < WEIGHED <= progress:
+            _weigh(model, asked)
+            examples.outdated = True
+        if step % 100 == 0 or progress >= 1:
+            average = torch.stack(losses).mean().item()
+            if not math.isfinite(average):
+                raise DivergedError(f"the loss of the network is not finite at step {step}")
+            history.append({"step": step, "loss": average, "seconds": time.monotonic() - started})
+            bar.set_postfix(loss=average)
+            losses.clear()
+        if progress >= 1:
+            break
+    bar.close()
+    return history
+
+
+@torch.no_grad()
+def _set_scale(network: TableNetwork, error: Tensor, column: Tensor) -> None:
+    """Start the Gaussian of each column with the deviation that its completion has at hidden cells."""
+    total, count = (torch.zeros_like(network.log_scale).index_add(0, column, part) for part in (error**2, error**0))
+    network.log_scale.copy_((total / count.clamp_min(1)).sqrt().clamp_min(LEAST_SCALE).log())
+
+
+@torch.no_grad()
+def _weigh(model: TableRefinement, asked: Tensor) -> None:
+    """Let a column count, in the search for neighbours, as much as it does in their weights for the columns asked."""
+    if model.network.attention is not None:
+        weight = softplus(model.network.attention.agree) @ asked
+        model.reference.weight.copy_(weight / weight.mean().clamp_min(torch.finfo(weight.dtype).tiny))
+
+
+def _schedule(progress: float) -> float:
+    if progress < WARM_UP:
+        return max(0.02, progress / WARM_UP)
+    return 0.5 * (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP)))

@@ -1,0 +1,112 @@
+import naive
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from emflow.refine.bins import IMPOSSIBLE, Bins, cuts
+from emflow.refine.encoding import Encoding
+
+NORMAL = naive.random(2000, 1)[:, 0]
+COLUMNS = {
+    "few levels": torch.tensor([1.0, 2.0, 5.0]).repeat(20),
+    "a constant": torch.full((30,), 3.0),
+    "many values": NORMAL,
+    "a code far away": torch.cat([torch.full((300,), -200.0), NORMAL]),
+    "a heavy tail": NORMAL.exp().exp(),
+    "two point masses": torch.cat([torch.zeros(400), NORMAL, torch.full((400,), 0.5)]),
+}
+
+
+def whole(x):
+    """One column, nothing missing."""
+    return x[:, None].float(), torch.zeros(len(x), 1, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_value_is_in_its_bin(name):
+    x, missing = whole(COLUMNS[name])
+    bins = Bins.learn(x, missing, 16)
+    at = bins.index(x)[:, 0]
+    lower, upper, centre = (end[0, at] for end in (bins.lower, bins.upper, bins.centre))
+    assert ((lower <= x[:, 0]) & (x[:, 0] <= upper)).all()
+    for b in at.unique():
+        assert_close(centre[at == b][0], x[at == b].double().mean().float())
+    share = torch.bincount(at, minlength=bins.centre.shape[1]) / len(x)
+    assert_close(bins.log_share[0].exp(), share, atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("a code far away", -200.0), ("two point masses", 0.5)])
+def test_a_frequent_value_has_a_bin_of_its_own(name, value):
+    bins = Bins.learn(*whole(COLUMNS[name]), 16)
+    at = bins.index(torch.tensor([[value]]))[0, 0]
+    assert bins.lower[0, at] == bins.upper[0, at] == value
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_there_are_not_many_more_than_asked_for(name):
+    assert Bins.learn(*whole(COLUMNS[name]), 16).centre.shape[1] <= 24
+
+
+def test_a_tail_is_not_one_bin():
+    """By quantiles alone the largest values, over most of the range, would be."""
+    bins = Bins.learn(*whole(COLUMNS["a heavy tail"]), 16)
+    span = bins.upper[0, -1] - bins.lower[0, 0]
+    assert (bins.upper - bins.lower).max() < 0.5 * span
+
+
+def test_columns_have_bins_of_their_own_and_missing_cells_none():
+    x = torch.stack([torch.arange(6.0), torch.tensor([0.0, 1, 0, 1, 0, 99])], 1)
+    missing = torch.zeros(6, 2, dtype=torch.bool)
+    missing[5, 1] = True
+    bins = Bins.learn(x, missing, 8)
+    assert_close(bins.centre, torch.tensor([[0.0, 1, 2, 3, 4, 5], [0, 1, 0, 0, 0, 0]]))
+    assert (bins.log_share[1, 2:] == IMPOSSIBLE).all()
+    assert bins.index(torch.tensor([[2.4, 7.0]])).tolist() == [[2, 1]]
+
+
+def test_quantiles_and_mean_of_a_distribution():
+    x, missing = whole(torch.arange(100.0))
+    bins = Bins.learn(x, missing, 10)
+    column, probability = torch.tensor([0]), torch.bincount(bins.index(x)[:, 0])[None] / 100
+    assert_close(bins.mean(probability, column), torch.tensor([49.5]))
+    level = torch.tensor([[0.0, 0.1, 0.25, 0.5, 0.9, 1.0]])
+    assert_close(bins.quantile(probability, column, level), 99 * level, atol=1.5, rtol=0)
+
+
+def test_quantiles_of_levels_are_levels():
+    x, missing = whole(torch.tensor([1.0, 2.0, 5.0]).repeat(4))
+    bins = Bins.learn(x, missing, 10)
+    probability = torch.tensor([[0.2, 0.5, 0.3], [0.0, 1.0, 0.0]])
+    level = torch.tensor([[0.1, 0.2001, 0.6, 0.71, 1.0]]).repeat(2, 1)
+    found = bins.quantile(probability, torch.tensor([0, 0]), level)
+    assert found.tolist() == [[1, 2, 2, 5, 5], [2, 2, 2, 2, 2]]
+
+
+def test_cuts_lie_where_quantiles_do():
+    level, count = np.arange(1000.0) ** 3, np.ones(1000, dtype=np.int64)
+    ends = cuts(level, count, 8)
+    assert {int(1000 * q / 6) for q in range(1, 6)} <= {e + 1 for e in ends} | set(ends)
+    assert (np.diff(ends) > 0).all()
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_encoding_is_monotone_and_exact_at_its_ends(name):
+    x, missing = whole(COLUMNS[name].sort().values)
+    ramps = Encoding.learn(x, missing, 8).ramps(x)[:, 0]
+    assert ((ramps >= 0) & (ramps <= 1)).all()
+    assert (ramps.sum(1).diff() >= -1e-6).all()
+    assert ramps[0].sum() == 0
+    if x[0] != x[-1]:
+        assert ramps[-1].sum() == (ramps[-1] > 0).sum()
+        steps = x[:, 0].diff() > 1e-4 * (x[-1] - x[0])
+        assert (ramps.sum(1).diff()[steps] > 0).all()
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_tents_agree_with_themselves_most(name):
+    x, missing = whole(COLUMNS[name])
+    tents = Encoding.learn(x, missing, 8).tents(x)[:, 0]
+    assert_close(tents.sum(1), torch.ones(len(x)))
+    assert (tents >= 0).all()
+    assert ((tents > 0).sum(1) <= 2).all()

@@ -1,0 +1,84 @@
+import naive
+import pytest
+import torch
+from torch.testing import assert_close
+
+from emflow.refine import neighbours
+from emflow.refine.bins import Bins
+from emflow.refine.encoding import Encoding
+from emflow.refine.neighbours import Reference, top
+
+
+def score(reference, encoding, x, observed):
+    """The definition, for all pairs of rows."""
+    agree = (encoding.tents(x)[:, None] * encoding.tents(reference.x)[None]).sum(3)
+    agree = agree * reference.observed[None]
+    apart = (x[:, None] - reference.x[None]).square()
+    return ((agree - neighbours.FAR * apart) * (observed * reference.weight)[:, None]).sum(2)
+
+
+@pytest.fixture
+def table():
+    x = naive.random(300, 5).float().clamp(-4, 4)
+    missing = naive.random_missing(300, 5, 0.2)
+    reference = Reference(300, 5)
+    reference.x, reference.observed = x, (~missing).float()
+    encoding = Encoding.learn(x, missing, 16)
+    reference.prepare(Bins.learn(x, missing, 16), encoding)
+    return reference, encoding
+
+
+@pytest.mark.parametrize("chunk", [512, 7])
+def test_those_most_alike_are_found(table, chunk, monkeypatch):
+    monkeypatch.setattr(neighbours, "CHUNK", chunk)
+    x, observed = naive.random(40, 5).float().clamp(-4, 4), (~naive.random_missing(40, 5, 0.4)).float()
+    table[0].weight = torch.tensor([1.0, 2, 0.5, 1, 0])
+    expected = score(*table, x, observed)
+    found = expected.gather(1, table[0].search(x, observed, table[1], 6))
+    assert_close(found.sort(1, descending=True).values, expected.topk(6, 1).values, atol=1e-3, rtol=0)
+
+
+def test_a_row_is_no_neighbour_of_itself(table):
+    reference, encoding = table
+    itself = torch.arange(300)
+    everything = torch.ones(300, 5)
+    with_itself = reference.search(reference.x, everything, encoding, 4)
+    without = reference.search(reference.x, everything, encoding, 4, itself)
+    assert (with_itself == itself[:, None]).any(1).float().mean() > 0.5
+    assert not (without == itself[:, None]).any()
+    unknown = reference.search(reference.x, everything, encoding, 4, torch.full((300,), -1))
+    assert torch.equal(unknown, with_itself)
+
+
+def test_neighbours_do_not_depend_on_the_rows_beside(table):
+    """Not even where many rows are exactly as alike as each other."""
+    reference, encoding = table
+    x, observed = naive.random(60, 5).float().round(), torch.zeros(60, 5)
+    observed[:, 2] = 1
+    whole = reference.search(x, observed, encoding, 7)
+    for rows in ([5], [40, 3, 3], list(range(33))):
+        assert torch.equal(reference.search(x[rows], observed[rows], encoding, 7), whole[rows])
+
+
+def test_what_is_not_observed_does_not_count(table):
+    reference, encoding = table
+    x, observed = naive.random(9, 5).float(), torch.tensor([1.0, 0, 1, 0, 1]).repeat(9, 1)
+    other = torch.where(observed > 0, x, 3.0)
+    assert torch.equal(*(reference.search(rows, observed, encoding, 5) for rows in (x, other)))
+
+
+@pytest.mark.parametrize(("rows", "itself", "found"), [(3, None, 3), (3, True, 2), (1, True, 0), (0, None, 0)])
+def test_few_rows_have_few_neighbours(rows, itself, found):
+    reference, x = Reference(rows, 2), naive.random(rows, 2).float()
+    reference.x, reference.observed = x, torch.ones(rows, 2)
+    encoding = Encoding(2, 3)
+    reference.prepare(Bins(2, 4), encoding)
+    asked = naive.random(rows or 5, 2).float()
+    near = reference.search(asked, asked * 0 + 1, encoding, 10, torch.arange(rows) if itself else None)
+    assert near.shape == (len(asked), found)
+
+
+@pytest.mark.parametrize("n", [5, 100, 203, 1000])
+def test_the_largest_are_found_group_by_group(n):
+    scores = naive.random(20, n)
+    assert torch.equal(top(scores, 5).sort(1).values, scores.topk(5, 1).indices.sort(1).values)

@@ -1,0 +1,186 @@
+import math
+
+import naive
+import pytest
+import torch
+from torch.testing import assert_close
+
+from emflow.errors import DivergedError
+from emflow.refine import network, training
+from emflow.refine.network import Attention, Cells, Neighbours, TableNetwork
+from emflow.refine.training import Size, fit_tables
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def curve(n, seed=0):
+    """Rows on a bent curve in [0, 1]: each column is a function of any other, but no linear one."""
+    t = torch.rand(n, generator=generator(seed), dtype=torch.float64)
+    return torch.stack([t, (2 * t - 1).square(), (0.5 + 0.5 * torch.sin(6 * t))], 1)
+
+
+def middle(x, missing):
+    """The plainest completion there is."""
+    return x.masked_fill(missing, 0.5)
+
+
+def learn(n_steps=150, seed=0, store_rows=True, **options):
+    x, missing = curve(400), naive.random_missing(400, 3, 0.2)
+    x = x.masked_fill(missing, 7.0)  # what is missing must not matter
+    size = Size.of(400, 3, n_steps, store_rows)
+    return fit_tables(x, missing, middle, size, generator(seed), **options)
+
+
+@pytest.mark.parametrize("store_rows", [True, 50, False])
+def test_it_learns_what_is_not_linear(store_rows):
+    model, history = learn(store_rows=store_rows)
+    assert [record["step"] for record in history] == [100, 150]
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert len(model.reference.x) == {True: 400, 50: 50, False: 0}[store_rows]
+    x, missing = curve(300, seed=1), naive.random_missing(300, 3, 0.3)
+    missing[missing.all(1)] = False
+    filled = model.complete(middle(x, missing), missing, clip=True)
+    assert torch.equal(filled[~missing], x[~missing])
+    error = [(rows - x)[missing].square().mean().sqrt() for rows in (middle(x, missing), filled)]
+    assert error[1] < 0.5 * error[0]
+
+
+def test_a_seed_gives_the_same_model_and_the_global_one_is_left_alone():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first, second, other = (learn(3, seed)[0].state_dict() for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["network.first.weight"], other["network.first.weight"])
+
+
+def test_time_makes_training_short():
+    _, history = learn(10_000, max_time=0.5)
+    assert 1 <= history[-1]["step"] < 10_000
+
+
+def test_a_loss_that_is_no_number_is_an_error(monkeypatch):
+    monkeypatch.setattr(training, "cross_entropy", lambda *_, **__: torch.tensor(math.nan, requires_grad=True))
+    with pytest.raises(DivergedError, match="step 2"):
+        learn(2)
+
+
+def test_a_row_has_its_distributions_whatever_is_beside_it():
+    model, _ = learn(5)
+    x, missing = curve(70, seed=1), naive.random_missing(70, 3, 0.3)
+    whole = model.complete(x, missing, clip=False)
+    for rows in ([3], [60, 2, 2], list(range(50))):
+        assert torch.equal(model.complete(x[rows], missing[rows], clip=False), whole[rows])
+
+
+def test_quantiles_rise_with_their_level_and_keep_what_is_observed():
+    model, _ = learn(20)
+    x, missing = curve(40, seed=1), naive.random_missing(40, 3, 0.3)
+    level = torch.tensor([0.0, 0.05, 0.5, 0.95, 1.0], dtype=torch.float64)[:, None, None].expand(5, 40, 3)
+    found = model.quantiles(x, missing, level)
+    assert (found.diff(dim=0) >= 0).all()
+    assert torch.equal(found[:, ~missing], x[~missing].expand(5, -1))
+    assert (found[-1] - found[0])[missing].min() > 0.5  # the whole range has some probability
+
+
+def test_with_the_tilt_at_zero_the_gaussian_comes_back():
+    """Without neighbours, and bins as frequent as each other: their probabilities are those of a bell around z_hat."""
+    x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
+    x[:, 0] = torch.arange(400) / 399
+    model, _ = fit_tables(x, missing, middle, Size.of(400, 3, 1, store_rows=False), generator())
+    torch.nn.init.zeros_(model.network.last.weight)
+    torch.nn.init.zeros_(model.network.last.bias)
+    holes = torch.tensor([[True, False, False]]).repeat(400, 1)
+    ((_, column), probability), *_ = model.distributions(x, holes)
+    centre, scale = model.bins.centre[0], model.network.log_scale.detach().exp()[0]
+    z_hat = model.standard(x)[: len(column), :1]
+    bell = (0.5 * model.bins.log_share[0] - 0.5 * ((centre - z_hat) / scale).square()).softmax(1)
+    assert_close(probability, bell)
+
+
+def test_attention_is_its_formula():
+    n, k, p = 3, 4, 2
+    attention = Attention(p)
+    for parameter in attention.parameters():
+        torch.nn.init.normal_(parameter, generator=generator())
+    x, near = naive.random(n, p).float(), naive.random(n * k, p).float().view(n, k, p)
+    observed = torch.tensor([[1.0, 0], [1, 1], [0, 0]])
+    near_observed = (~naive.random_missing(n * k, p, 0.4)).float().view(n, k, p)
+    a, b = (torch.nn.functional.softplus(part) for part in (attention.agree, attention.distance))
+    logit = torch.zeros(n, k, p)
+    for i in range(n):
+        for r in range(k):
+            for j in range(p):
+                for f in range(p):
+                    apart = x[i, f] - near[i, r, f]
+                    alike = near_observed[i, r, f] * torch.exp(-attention.sharpness[f].exp() * apart.abs())
+                    logit[i, r, j] += observed[i, f] * (a[f, j] * alike - b[f, j] * apart**2)
+                logit[i, r, j] -= network.LACKING * (1 - near_observed[i, r, j])
+    found = attention(x, observed, Neighbours(near, near_observed, torch.zeros(n, k, p, dtype=torch.long)))
+    assert_close(found, logit.softmax(1))
+
+
+def test_neighbours_decide_where_they_agree():
+    """At the start, with the tilt at zero, a bin that all neighbours are in is the likeliest."""
+    model, _ = learn(1)
+    fresh = TableNetwork(3, model.bins.centre.shape[1], model.encoding.left.shape[1], 8)
+    near = Neighbours(torch.zeros(1, 5, 3), torch.ones(1, 5, 3), torch.full((1, 5, 3), 4))
+    z_hat, missing = torch.zeros(1, 3), torch.tensor([[True, False, False]])
+    cells = Cells(torch.tensor([0]), torch.tensor([0]))
+    flat = model.bins
+    flat.log_share.zero_()
+    flat.centre.zero_()
+    assert (
+        fresh(torch.zeros(1, 3, 16)[:, :, : model.encoding.left.shape[1]], z_hat, missing, near, cells, flat).argmax()
+        == 4
+    )
+
+
+@pytest.mark.parametrize(("n", "p"), [(10, 3), (500, 200), (5000, 20), (300_000, 23)])
+def test_sizes_are_bounded(n, p):
+    size = Size.of(n, p)
+    assert size.n_reference == min(n, training.STORED_ROWS)
+    assert p * size.n_bins <= max(2048, 16 * p)
+    assert Size.of(n, p, store_rows=False).n_reference == 0
+    assert Size.of(n, p, n_steps=7).n_steps == 7
+
+
+def test_nothing_to_hide_teaches_nothing():
+    x, missing = curve(20), torch.ones(20, 3, dtype=torch.bool)
+    missing[:2] = False
+    model, history = fit_tables(x, missing, middle, Size.of(20, 3, 2), generator())
+    assert math.isfinite(history[-1]["loss"])
+    assert torch.isfinite(model.complete(x, missing, clip=True)).all()
+
+
+def test_cells_are_hidden_like_those_that_are_missing(monkeypatch):
+    """Holes in the last column alone: most of what is hidden is there, and some is elsewhere."""
+    x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
+    missing[:, 2] = naive.random_missing(400, 1, 0.5)[:, 0]
+    seen = []
+    make = training._Examples._make
+
+    def spy(examples):
+        made = make(examples)
+        seen.append(made[-1])
+        return made
+
+    monkeypatch.setattr(training._Examples, "_make", spy)
+    fit_tables(x, missing, middle, Size.of(400, 3, 30), generator())
+    hidden = torch.cat(seen).float().mean(0)
+    assert abs(hidden[2] - 0.5 * (0.7 * 0.5 + 0.3 * 0.2)) < 0.03
+    assert (abs(hidden[:2] - 0.3 * 0.2) < 0.03).all()
+
+
+def test_columns_that_tell_count_in_the_search():
+    """The second column is that which is missing, and the third is noise."""
+    t = torch.rand(600, generator=generator(), dtype=torch.float64)
+    noise = torch.rand(600, generator=generator(1), dtype=torch.float64)
+    x = torch.stack([t, (7 * t) % 1, noise], 1)
+    missing = torch.zeros(600, 3, dtype=torch.bool)
+    missing[::2, 1] = True
+    model, _ = fit_tables(x, missing, middle, Size.of(600, 3, 300), generator())
+    assert_close(model.reference.weight.mean(), torch.tensor(1.0))
+    assert model.reference.weight[0] > 1.2 * model.reference.weight[2]
