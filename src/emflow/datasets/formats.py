@@ -43,8 +43,8 @@ def headed(columns: Sequence[str], *members: str, separator: str = ",") -> Parse
     return parse
 
 
-def headless(member: str, n_columns: int, n_rows: int | None = None, classes: str = "") -> Parser:
-    """Parse a text file without header: what is to be predicted, then `n_columns` numbers.
+def headless(member: str, n_columns: int, n_rows: int | None = None, classes: str = "", first: int = 1) -> Parser:
+    """Parse a text file without header: what is to be predicted, then `n_columns` numbers, from the `first` field on.
 
     `n_rows` limits the rows; with `classes`, a string of one letter per class, the first field becomes the target.
     """
@@ -52,9 +52,9 @@ def headless(member: str, n_columns: int, n_rows: int | None = None, classes: st
     def parse(paths: Sequence[Path]) -> dict[str, Array]:
         rows = islice(_rows(_member(paths[0], member)), n_rows)
         if not classes:
-            return _arrays(_numbers(rows, range(1, n_columns + 1)))
-        code = {letter: i for i, letter in enumerate(classes)}
-        coded = ([code.get(_plain(first), ""), *rest] for first, *rest in rows)
+            return _arrays(_numbers(rows, range(first, first + n_columns)))
+        code = {name: i for i, name in enumerate(classes)}
+        coded = ([code.get(_plain(letter), ""), *rest] for letter, *rest in rows)
         table = _numbers(coded, range(n_columns + 1))
         return _arrays(table[:, 1:], table[:, 0])
 

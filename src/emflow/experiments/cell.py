@@ -102,7 +102,7 @@ def run_cell(cell: Cell, max_time: float) -> dict[str, Any]:
         filled = np.asarray(imputer.transform(split.test_holes))
         done = time.perf_counter()
         memory = peak_memory()
-        measured = measure(cell, split, filled)
+        measured = measure(cell, split, filled) | {"coverage": coverage_of(imputer, split)}
     result: dict[str, Any] = {
         **measured,
         "fit_seconds": fitted - started,
@@ -136,6 +136,16 @@ def measure(cell: Cell, split: Split, filled: Array) -> dict[str, float | None]:
         except DataError as error:  # the fit may have taken hours: what else it gave is kept
             warnings.warn(f"no congeniality: {error}", RuntimeWarning, stacklevel=2)
     return {name: None if value is None else float(value) for name, value in values.items()}
+
+
+def coverage_of(imputer: Any, split: Split) -> float | None:
+    """Return the share of the hidden test cells within their intervals for 90 %, of an imputer that has any."""
+    if not hasattr(imputer, "intervals"):
+        return None
+    lower, upper = imputer.intervals(split.test_holes, coverage=0.9)
+    rounding = 1e-6  # the ends of an interval may be values of the column, in single precision
+    within = (lower - rounding <= split.test) & (split.test <= upper + rounding)
+    return float(within[split.missing].mean())
 
 
 def peak_memory() -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 from emflow.errors import EMFlowError
 
 # Written out here, so that `emflow --help` loads nothing of this.
-TABLES = ("table1", "congeniality", "table2", "table3")
+TABLES = ("table1", "congeniality", "accuracy", "table2", "table3")
 FIGURES = ("convergence", "hyperparameters", "samples", "initial")
 EXPERIMENTS = TABLES + FIGURES
 

@@ -18,7 +18,7 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
-TABLES, FIGURES = ("table1", "congeniality"), ("convergence", "hyperparameters")  # of data that is a table
+TABLES, FIGURES = ("table1", "congeniality", "accuracy"), ("convergence", "hyperparameters")  # of data that is a table
 NAMES = TABLES + FIGURES
 WITH_CURVE = ("emflow", "mcflow")  # the methods that the paper races
 N_FOLDS = 5
@@ -73,9 +73,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Method:
-    """A column of a table: a method, its parameters under MAR and in quick runs where they differ, minutes per cell."""
+    """A column of a table: a method, its parameters under MAR and in quick runs where they differ, minutes per cell.
+
+    `imputer` names the one it is where two columns have the same with other parameters; else the column's name does.
+    """
 
     label: str
+    imputer: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     mar: dict[str, Any] = field(default_factory=dict)
     quick: dict[str, Any] = field(default_factory=dict)
@@ -99,6 +103,10 @@ class Experiment:
         The metric that is shown, with so many `digits`; the published ones have `published_digits`.
     folds : int or None
         Folds that are run; None runs all five of a small set and two of a large one.
+    seeds : list of int
+        Seeds of mask and split; where there are any, they take the place of folds, and the first fold is the test set.
+    rates, sets_of : dict
+        Mechanism -> its rate and its sets, where they are not those of all others; "mcar40" is MCAR with another rate.
     sweep : dict
         Hyperparameter -> values. Each moves alone.
     curves : list of str
@@ -114,11 +122,14 @@ class Experiment:
     mcar_rate: float
     seed: int
     methods: dict[str, Method]
-    published: Published
     quick: dict[str, int]
+    published: Published = field(default_factory=dict)
     digits: int = 4
     published_digits: int = 3
     folds: int | None = None
+    seeds: list[int] = field(default_factory=list)
+    rates: dict[str, float] = field(default_factory=dict)
+    sets_of: dict[str, list[str]] = field(default_factory=dict)
     sweep: dict[str, list[float]] = field(default_factory=dict)
     curves: list[str] = field(default_factory=list)
     congeniality: dict[str, str] = field(default_factory=dict)
@@ -133,7 +144,9 @@ class Experiment:
         if "published_in" in entries:
             entries["published"] = read(entries.pop("published_in"))["published"]
         chosen = entries.pop("only", entries["methods"])
-        entries["methods"] = {key: Method(**method) for key, method in entries["methods"].items() if key in chosen}
+        entries["methods"] = {
+            key: Method(**{"imputer": key} | method) for key, method in entries["methods"].items() if key in chosen
+        }
         return cls(name=name, **entries)
 
     def select(
@@ -156,25 +169,38 @@ class Experiment:
         """Return how many folds are run by default for a set of so many rows."""
         if quick:
             return self.quick["folds"]
+        if self.seeds:
+            return len(self.seeds)
         return self.folds or (N_FOLDS if n_rows < LARGE else 2)
 
     def cells(
         self, dataset: str, mechanism: str, method: str, folds: int = N_FOLDS, quick: bool = False
     ) -> Iterable[Cell]:
-        """Yield the cells of a set, mechanism and method: one per fold and configuration."""
+        """Yield the cells of a set, mechanism and method: one per fold, or seed, and configuration."""
+        if dataset not in self.sets_of.get(mechanism, self.sets):
+            return
         spec = self.methods[method]
         base = spec.parameters | (spec.mar if mechanism == "mar" else {}) | (spec.quick if quick else {})
         for parameters in points(base, self.sweep):
-            for fold in range(folds):
-                rate = self.mcar_rate if mechanism == "mcar" else datasets.SPECS[dataset].mar_rate
-                assert rate is not None  # images alone have none
+            for fold, seed in self._splits(folds):
                 yield Cell(
-                    experiment=self.cells_of, dataset=dataset, mechanism=mechanism,
-                    rate=rate, method=method, parameters=parameters, fold=fold, seed=self.seed,
+                    experiment=self.cells_of, dataset=dataset, mechanism=mechanism.removesuffix("40"),
+                    rate=self._rate(dataset, mechanism), method=spec.imputer, parameters=parameters,
+                    fold=fold, seed=seed,
                     max_rows=self.quick["max_rows"] if quick else None,
                     regression=self.congeniality.get(dataset),
                     with_curve=dataset in self.curves and mechanism == "mcar" and method in WITH_CURVE,
                 )  # fmt: skip
+
+    def _splits(self, folds: int) -> Iterable[tuple[int, int]]:
+        """Return fold and seed of each split."""
+        return [(0, seed) for seed in self.seeds[:folds]] or [(fold, self.seed) for fold in range(folds)]
+
+    def _rate(self, dataset: str, mechanism: str) -> float:
+        known = self.rates | {"mcar": self.mcar_rate, "mar": datasets.SPECS[dataset].mar_rate}
+        rate = known[mechanism]
+        assert rate is not None  # images alone have none
+        return rate
 
 
 def points(base: dict[str, Any], sweep: Mapping[str, Sequence[Any]]) -> Iterable[dict[str, Any]]:

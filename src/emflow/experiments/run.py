@@ -28,10 +28,10 @@ from emflow.experiments.results import Record, Results
 GRACE = 60.0  # seconds beyond twice the budget, after which a method that should have stopped itself is killed
 COSTS = {  # seconds per 100,000 values, as measured once; missForest and neighbours grow faster than that
     "mean": 0.1, "gaussian": 1, "bayesian_ridge": 2, "emflow": 10, "knn": 10, "gain": 15, "missforest": 30,
-    "mcflow": 60, "nearest": 0.5, "emflow_paper": 10, "misgan": 30,
+    "mcflow": 60, "ours": 10, "nearest": 0.5, "emflow_paper": 10, "misgan": 30,
 }  # fmt: skip
 BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}, {postfix}"
-METRICS = ("rmse", "mae", "sliced_wasserstein", "energy_distance", "congeniality")
+METRICS = ("rmse", "mae", "sliced_wasserstein", "energy_distance", "congeniality", "coverage")
 IMAGE_METRICS = ("rmse", "mae", "accuracy", "clean_accuracy")
 
 
@@ -115,7 +115,7 @@ def run(
         )
     results = Results(folder, experiment.cells_of, quick, experiment.cell_type)
     results.repair()
-    budgets = {method: budget or 60 * experiment.methods[method].budget for method in chosen[1]}
+    budgets = {_imputer(experiment, method): budget or 60 * experiment.methods[method].budget for method in chosen[1]}
     cells = [
         cell
         for dataset in data
@@ -134,6 +134,11 @@ def run(
     _train_classifiers(todo, quiet)
     _run_all(todo, data, results, report, jobs, budgets, quiet)
     return report
+
+
+def _imputer(experiment: AnyExperiment, method: str) -> str:
+    """Return the name that cells of a method have."""
+    return method if isinstance(experiment, ImageExperiment) else experiment.methods[method].imputer
 
 
 def _refuse(name: str, kind: str, **options: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from emflow import datasets
 from emflow.errors import EMFlowError
+from emflow.experiments.accuracy_table import accuracy_blocks
 from emflow.experiments.catalogue import FIGURES, load
 from emflow.experiments.entry import MARKS, Entry, Notes, explained, published_text
 from emflow.experiments.image_plan import ImageExperiment
@@ -31,7 +32,7 @@ def table(name: str, folder: str | os.PathLike[str], form: str = "text", quick: 
 
     Parameters
     ----------
-    name : {"table1", "congeniality", "table2", "table3"}
+    name : {"table1", "congeniality", "accuracy", "table2", "table3"}
     folder : path
         Of the results.
     form : {"text", "markdown", "latex"}
@@ -44,6 +45,8 @@ def table(name: str, folder: str | os.PathLike[str], form: str = "text", quick: 
     results = Results(folder, experiment.cells_of, quick, experiment.cell_type)
     if isinstance(experiment, ImageExperiment):
         blocks, below = image_blocks(experiment, results, quick)
+    elif name == "accuracy":
+        blocks, below = accuracy_blocks(experiment, results, quick)
     else:
         blocks, below = table_blocks(experiment, results, quick)
     title = experiment.title + (" (quick runs: a smoke test, nothing to compare)" if quick else "")

@@ -1,6 +1,7 @@
 """One cell: its data, its measurements, its curve. In this process, on a small stand-in for the data."""
 
 from dataclasses import replace
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -131,19 +132,26 @@ def test_a_regression_that_fails_does_not_lose_the_fit(monkeypatch):
     assert "no congeniality: it does not converge" in result["warnings"]
 
 
-def test_every_method_of_table_1_is_built_with_the_parameters_of_the_plan():
-    experiment = Experiment.load("table1")
-    for method in experiment.methods:
-        for mechanism in ("mcar", "mar"):
+def test_every_method_is_built_with_the_parameters_of_the_plan():
+    built = set()
+    for experiment in map(Experiment.load, ("table1", "accuracy")):
+        for method, mechanism in product(experiment.methods, ("mcar", "mar")):
             (cell,) = experiment.cells("ctg", mechanism, method, folds=1)
-            imputer = build(method, cell.parameters, cell.seed, 7.0)
+            imputer = build(cell.method, cell.parameters, cell.seed, 7.0)
             found = imputer.get_params()
             found |= {name.removeprefix("estimator__"): value for name, value in found.items()}
             assert {name: found[name] for name in cell.parameters} == cell.parameters
-            assert found.get("max_time") == (7.0 if method in STOP_THEMSELVES else None)
-    assert set(experiment.methods) == set(METHODS)
+            assert found.get("max_time") == (7.0 if cell.method in STOP_THEMSELVES else None)
+            built.add(cell.method)
+    assert built == set(METHODS)
 
 
 def test_an_unknown_method():
     with pytest.raises(ParameterError, match="no method 'magic'"):
         build("magic", {}, 0, 1.0)
+
+
+def test_coverage_is_measured_where_there_are_intervals():
+    ours = replace(MEAN, method="gaussian")
+    assert 0.5 < run_cell(ours, max_time=60.0)["coverage"] <= 1
+    assert run_cell(MEAN, max_time=60.0)["coverage"] is None

@@ -1,0 +1,58 @@
+import pytest
+
+from emflow.experiments import table
+from emflow.experiments.plan import Experiment
+from emflow.experiments.results import Results
+
+PLAN = Experiment.load("accuracy")
+
+
+def fill(folder, errors, dataset="wine", mechanism="mcar", coverage=0.9):
+    """Write results: method -> error of each seed."""
+    results = Results(folder, "accuracy")
+    for method, values in errors.items():
+        for cell, value in zip(PLAN.cells(dataset, mechanism, method), values, strict=False):
+            results.append(vars(cell) | {
+                "rmse": value, "coverage": coverage, "rows": 9, "note": "", "timed_out": False, "warnings": [],
+                "fit_seconds": 20.0, "transform_seconds": 0.5,
+            })  # fmt: skip
+
+
+def row(text, heading, name):
+    block = text.split(heading)[1]
+    return next(line for line in block.splitlines() if line.startswith(f"| {name} ")).split(" | ")[1:]
+
+
+@pytest.fixture
+def text(tmp_path):
+    fill(tmp_path, {"ours": [0.06, 0.07, 0.08], "missforest": [0.08], "missforest_full": [0.1], "mean": [0.2]})
+    fill(tmp_path, {"ours": [0.05], "missforest": [0.04]}, dataset="ctg")
+    fill(tmp_path, {"ours": [0.09]}, mechanism="mcar40", coverage=0.8)
+    return table.table("accuracy", tmp_path, "markdown")
+
+
+def test_errors_and_their_ratio_to_the_better_forest(text):
+    cells = row(text, "MCAR, 20 %", "Wine")
+    assert cells[0] == ".0700 ± .0100*"
+    assert cells[1] == "-"
+    assert cells[-1] == ".875 |"
+    assert row(text, "MCAR, 20 %", "CTG")[-1] == "1.250 |"
+    assert row(text, "MCAR, 20 %", "geometric mean")[-1] == "1.046 |"
+
+
+def test_the_other_rate_has_its_own_block(text):
+    assert row(text, "MCAR, 40 %", "Wine")[0] == ".0900*"
+    assert "CTG" not in text.split("MCAR, 40 % of")[1].split("Seconds")[0]
+
+
+def test_seconds_and_coverage(text):
+    assert row(text, "Seconds", "Wine")[0] == "20.0 / 0.50"
+    assert row(text, "Share of hidden cells", "Wine") == [".900", "-", ".800 |"]
+
+
+def test_seeds_take_the_place_of_folds():
+    cells = list(PLAN.cells("wine", "mcar40", "missforest_full"))
+    assert [(cell.seed, cell.fold) for cell in cells] == [(0, 0), (1, 0), (2, 0)]
+    assert {(cell.mechanism, cell.rate, cell.method) for cell in cells} == {("mcar", 0.4, "missforest")}
+    assert not list(PLAN.cells("ctg", "mcar40", "ours"))
+    assert PLAN.n_folds(10**6) == 3
