@@ -36,9 +36,10 @@ def draw_samples(experiment: ImageExperiment, results: Results, quick: bool) -> 
     need(bool(panels), experiment, quick)
     columns = min(len(experiment.rates), len(panels))
     rows = -(-len(panels) // columns)
-    height = 0.5 * max(map(len, panels.values())) + 0.4
-    drawn = new_figure(7.2 * columns, height * rows + 0.4, QUICK if quick else "")
-    axes = list(drawn.subplots(rows, columns, squeeze=False).flat)
+    lengths = [*map(len, panels.values()), *[0] * (rows * columns - len(panels))]
+    heights = [0.5 * max(lengths[i : i + columns]) + 0.4 for i in range(0, len(lengths), columns)]
+    drawn = new_figure(7.2 * columns, sum(heights) + 0.4, QUICK if quick else "")
+    axes = list(drawn.subplots(rows, columns, squeeze=False, height_ratios=heights).flat)
     for axis, ((dataset, rate), lines) in zip(axes, panels.items(), strict=False):
         sheet = contact_sheet(list(lines.values()))
         axis.imshow(sheet, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
@@ -47,6 +48,7 @@ def draw_samples(experiment: ImageExperiment, results: Results, quick: bool) -> 
         axis.set(title=f"{label(dataset)}, missing rate {rate:g}", xticks=[])
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
+        axis.set_anchor("N")  # panels with fewer lines begin where the others do
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     return drawn, "\n".join(_in_words(experiment, place, results, quick) for place in panels)
