@@ -409,10 +409,10 @@ class EMFlowImputer(StagedImputer):
                 refinement, records = fit_tables(*data, size, *options)
         history += records
         done = history[-1]["step"] == n_steps
-        if not len(run.hidden):
-            return refinement, done
         rows = slice(VALIDATED)
         hidden = run.hidden[run.hidden < VALIDATED * x.shape[1]]
+        if not len(hidden):
+            return refinement, done
         before = self._replay(run.model, x[rows], missing[rows])
         after = refinement.complete(before, missing[rows], self.clip)
         truth = run.hidden_values[: len(hidden)]
@@ -420,7 +420,7 @@ class EMFlowImputer(StagedImputer):
         for name, error in zip(("validation_rmse_before", "validation_rmse"), errors, strict=True):
             history[-1][name] = error.mean().sqrt().item()
         gain = errors[0] - errors[1]
-        better = gain.mean() > gain.std() / math.sqrt(len(gain))  # by a standard error; not so if there is but one cell
+        better = gain.mean() > gain.std(correction=0) / math.sqrt(len(gain))  # by a standard error
         return refinement if better else None, done
 
     def settings(self, n_rows: int) -> Settings:
