@@ -44,13 +44,13 @@ def _git(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
 
 
-@cache
 def usable_cores() -> int:
     """Return how many cores this process may use; those it is kept from would only make its threads wait."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
+@cache
 def processor() -> str:
     """Return the name of the processor as far as the system tells it."""
     cpuinfo = Path("/proc/cpuinfo")
