@@ -50,16 +50,15 @@ def _draw_rows(
     flow, patterns = stage.flow, Patterns(missing)
     conditional = Conditional(stage.gaussian, patterns.layout(torch.arange(len(x_hat), device=x_hat.device)))
     z, _ = flow.encode(x_hat)
-    drawn = [conditional.draw(z, each) for each in noise]
+    z_hat, apart = conditional.mean(z), [conditional.residual(each).to(z) for each in noise]
     if refinement is None:
-        return torch.stack([flow.decode(each)[0] for each in drawn])
+        return torch.stack([flow.decode(z_hat + each)[0] for each in apart])
     filled = reimpute(stage, x_hat, patterns, clip)
     if isinstance(refinement, TableRefinement):
         deviation = conditional.deviation().to(z).masked_fill_(~missing, 1)
-        ranks = (torch.special.ndtr((each - conditional.mean(z)) / deviation) for each in drawn)
-        return refinement.quantiles(filled, missing, torch.stack(list(ranks)))
+        return refinement.quantiles(filled, missing, torch.special.ndtr(torch.stack(apart) / deviation))
     moved = refinement.complete(filled, missing, clip) - filled
-    return torch.stack([flow.decode(each)[0] + moved for each in drawn])
+    return torch.stack([flow.decode(z_hat + each)[0] + moved for each in apart])
 
 
 @torch.no_grad()

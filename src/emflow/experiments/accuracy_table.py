@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from emflow.experiments.entry import MARKS, Entry, Notes, explained, number
+from emflow.experiments.entry import MARKS, Entry, explained, number
 from emflow.experiments.plan import Experiment, label
 from emflow.experiments.render import Block
 from emflow.experiments.results import Record, Results
@@ -20,15 +20,12 @@ HEADINGS = {
 BEST = "*"
 MARK = {BEST: "The lowest of its line, but for the last column: our error over that of the better missForest."}
 
-Found = dict[tuple[str, str, str], Entry]  # by mechanism, set and method
-
 
 def accuracy_blocks(experiment: Experiment, results: Results, quick: bool) -> tuple[list[Block], list[str]]:
     """Return a block of errors per mechanism, and one each of seconds and of the coverage of intervals."""
-    notes = Notes()
     blocks = [_errors(experiment, mechanism, results, quick) for mechanism in experiment.mechanisms]
     blocks += [_seconds(experiment, results, quick), _coverage(experiment, results, quick)]
-    return blocks, [*experiment.notes, *notes.lines(), *explained(MARKS | MARK, blocks)]
+    return blocks, [*experiment.notes, *explained(MARKS | MARK, blocks)]
 
 
 def _sets(experiment: Experiment, mechanism: str) -> Sequence[str]:

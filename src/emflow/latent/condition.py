@@ -70,14 +70,13 @@ class Conditional:
             filled = filled + self.by_observed.solve(centred) @ self.gaussian.cov
         return torch.where(missing, filled.to(z.dtype), z)
 
-    def draw(self, z: Tensor, noise: Tensor) -> Tensor:
-        """Return z (n, p) with draws from the conditional in its missing cells, given standard normal noise (n, p).
+    def residual(self, noise: Tensor) -> Tensor:
+        """Return how far draws are from `mean` (n, p), zero where observed, given standard normal noise (n, p).
 
         A row w drawn from N(mean, cov) is as far from its own conditional mean, given w_o, as a draw should be.
         """
         w = torch.addmm(self.gaussian.mean, noise, self.gaussian.cholesky.mT)
-        apart = (w - self.mean(w)).to(z.dtype)  # zero where observed
-        return self.mean(z) + apart
+        return w - self.mean(w)
 
     def deviation(self) -> Tensor:
         """Return the conditional standard deviations (n, p), zero where observed; not for wide data."""

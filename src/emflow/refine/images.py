@@ -26,7 +26,7 @@ SHARE = 0.2, 0.6  # of an image's observed pixels that are hidden, drawn for eac
 CHUNK = 500  # images that are corrected together
 ENOUGH = 20_000  # images to train with
 
-Complete = Callable[[Tensor, Tensor], Tensor]  # rows and `missing` -> completed rows
+Complete = Callable[[Tensor, Tensor], Tensor]  # rows with anything in their missing cells, `missing` -> completed
 
 
 class ImageNetwork(nn.Module):

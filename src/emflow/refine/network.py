@@ -15,6 +15,7 @@ LEAST_SCALE = 0.3  # standard deviations: with a narrower Gaussian the first ste
 SMOOTHING = 0.05  # share of the overall frequencies in those among the neighbours
 FURTHEST = 4.0  # standard deviations beyond which distances to neighbours do not grow
 LACKING = 30.0  # what a neighbour that lacks a column has less in the logit of its weight
+BLOCKS = 2  # of the residual network
 INPUTS = 4  # numbers per column beside its encoding: whether missing, z_hat, mean and deviation of the neighbours
 
 
@@ -50,6 +51,8 @@ class Attention(nn.Module):
         self.agree = nn.Parameter(torch.full((n_columns, n_columns), -1.0))
         self.distance = nn.Parameter(torch.full((n_columns, n_columns), -1.0))
         self.sharpness = nn.Parameter(torch.full((n_columns,), math.log(10.0)))
+        self.log_scale = nn.Parameter(torch.full((n_columns,), 0.5))  # of the bell around their mean
+        self.exponent = nn.Parameter(torch.full((n_columns,), 0.3))  # of their histogram
 
     def forward(self, x: Tensor, observed: Tensor, near: Neighbours) -> Tensor:
         """Return weights (n, k, p) that sum to one over the neighbours."""
@@ -64,11 +67,11 @@ class TableNetwork(nn.Module):
 
     The log-probability of bin b of column j is, up to a constant, the sum of
 
-        w log s_jb - (c_jb - z_hat_j)^2 / 2 s_j^2           the Gaussian conditional, the E-step of the paper,
-        - (c_jb - m_j)^2 / 2 t_j^2 + g_j log h_jb           the neighbours: their mean and their histogram,
-        + f_jb(x_obs, z_hat, m, d)                          and the tilt, a residual network that starts at zero,
+        1/2 log q_jb - (c_jb - z_hat_j)^2 / 2 s_j^2              the Gaussian conditional, the E-step of the paper,
+        - (c_jb - m_j)^2 / 2 t_j^2 + g_j log(h_jb + .05 q_jb)    the neighbours: their mean and their histogram,
+        + f_jb(x_obs, z_hat, m, d)                               and the tilt, a residual network that starts at zero,
 
-    with the share s_jb and the centre c_jb of the bin, and mean m_j, deviation d_j and histogram h_j of column j among
+    with the share q_jb and the centre c_jb of the bin, and mean m_j, deviation d_j and histogram h_j of column j among
     the weighted neighbours.
     """
 
@@ -78,22 +81,19 @@ class TableNetwork(nn.Module):
         n_bins: int,
         n_pieces: int,
         width: int,
-        n_blocks: int = 2,
-        dropout: float = 0.15,
+        dropout: float = 0.0,
         with_neighbours: bool = True,
     ) -> None:
         super().__init__()
         self.n_columns, self.n_bins, self.dropout = n_columns, n_bins, dropout
         self.first = nn.Linear(n_columns * (n_pieces + (INPUTS if with_neighbours else INPUTS - 2)), width)
-        self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(n_blocks))
+        self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(BLOCKS))
         self.norm = nn.LayerNorm(width)
         self.last = nn.Linear(width, n_columns * n_bins)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
         self.log_scale = nn.Parameter(torch.zeros(n_columns))
         self.attention = Attention(n_columns) if with_neighbours else None
-        self.near_log_scale = nn.Parameter(torch.full((n_columns,), 0.5))
-        self.near_weight = nn.Parameter(torch.full((n_columns,), 0.3))
 
     def forward(
         self, ramps: Tensor, z_hat: Tensor, missing: Tensor, near: Neighbours | None, cells: Cells, bins: Bins
@@ -122,8 +122,8 @@ class TableNetwork(nn.Module):
                 1, near.bin.mT.flatten(0, 1).index_select(0, at), weight.mT.flatten(0, 1).index_select(0, at)
             )
             frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
-            base = base - _bell(centre, mean.take(at), self.near_log_scale.take(column))
-            base = base + self.near_weight.take(column)[:, None] * frequent
+            base = base - _bell(centre, mean.take(at), self.attention.log_scale.take(column))
+            base = base + self.attention.exponent.take(column)[:, None] * frequent
         h = self.first(torch.cat(inputs, 1))
         for block in self.blocks:
             h = block(h)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from tqdm.auto import tqdm
 from emflow.errors import DivergedError
 from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
+from emflow.refine.images import Complete
 from emflow.refine.network import LEAST_SCALE, Cells, TableNetwork, near_enough
 from emflow.refine.tables import Batch, TableRefinement
 from emflow.threads import few_threads
@@ -30,9 +31,8 @@ WARM_UP = 0.15  # of the steps, in which the learning rate rises; then it falls 
 WEIGHED = 0.3  # of the steps, after which neighbours are looked up by the columns that have shown to matter
 WEIGHT_DECAY = 1e-2
 STORED_ROWS = 16_000
+NARROW = 200  # columns beyond which neighbours are not looked up: their weights cost the square of it
 EXAMPLES = 4096  # rows that are hidden, filled and looked up together
-
-Complete = Callable[[Tensor, Tensor], Tensor]  # rows with anything in their missing cells, and `missing` -> completed
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Size:
         """Return the size for a table of n rows and p columns."""
         small = n < 1200
         n_reference = min(n, STORED_ROWS if store_rows is True else int(store_rows))
-        n_reference = n_reference if n_reference > 1 else 0  # a row has no use for itself
+        if n_reference < 2 or p > NARROW:  # a row has no use for itself
+            n_reference = 0
         return cls(
             n_steps=n_steps or 1200, batch_size=64 if small else 128 if n < 3000 else 256 if n < 10_000 else 512,
             learning_rate=5e-3, width=128, n_bins=max(16, min(128 if small else 64, 2048 // p)),
@@ -101,7 +102,7 @@ def fit_tables(
         model, rows = _begin(x, missing, complete, size, generator)
         examples = _Examples(x, missing, complete, model, rows, size, generator)
         history = _train(model, examples, size, max_time, verbose)
-    return model.ready(), history
+    return model, history
 
 
 def _begin(
@@ -112,19 +113,20 @@ def _begin(
     mean = x.masked_fill(missing, 0).sum(0) / seen
     scale = ((x - mean).masked_fill(missing, 0).square().sum(0) / seen).sqrt()
     scale = torch.where(scale > 0, scale, 1)
-    standard = ((x - mean) / scale).float()
-    bins, encoding = Bins.learn(standard, missing, size.n_bins), Encoding.learn(standard, missing, size.n_pieces)
+    standard = ((x - mean) / scale).float().cpu()
+    holes = missing.cpu()
+    bins, encoding = Bins.learn(standard, holes, size.n_bins), Encoding.learn(standard, holes, size.n_pieces)
     rows = torch.randperm(len(x), generator=generator)[: size.n_reference].to(x.device)
     model = TableRefinement(
         x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.width, size.dropout
-    ).to(x.device)
+    )
     model.bins, model.encoding, model.mean, model.scale = bins, encoding, mean.float(), scale.float()
+    model.to(x.device)
     if len(rows):
         holes = missing.index_select(0, rows)
         model.reference.x = near_enough(model.standard(complete(x.index_select(0, rows), holes)))
         model.reference.observed = (~holes).float()
-    model.reference.prepare(bins, encoding)
-    return model, rows
+    return model.ready(), rows
 
 
 class _Examples:
@@ -153,8 +155,8 @@ class _Examples:
         self.place = torch.full((len(x),), -1, device=x.device)
         self.place[reference] = torch.arange(len(reference), device=x.device)
 
-    def __iter__(self) -> Iterator[tuple[Batch, Tensor, Cells]]:
-        """Yield batches, the truth (n, p), and the cells that were hidden; without end."""
+    def __iter__(self) -> Iterator[tuple[Batch, Tensor, Tensor, Cells]]:
+        """Yield batches, the true values (n, p), their bins, and the cells that were hidden; without end."""
         chunks: list[tuple[Tensor, ...]] = []
         while True:
             if self.outdated:
@@ -163,8 +165,8 @@ class _Examples:
             pool = tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
             order = torch.randperm(len(pool[0]), generator=self.generator).to(self.x.device)
             for rows in order.split(self.batch_size):
-                *batch, truth, hidden = (part.index_select(0, rows) for part in pool)
-                yield Batch(*batch), truth, Cells(*hidden.nonzero(as_tuple=True))
+                *batch, truth, truth_bin, hidden = (part.index_select(0, rows) for part in pool)
+                yield Batch(*batch), truth, truth_bin, Cells(*hidden.nonzero(as_tuple=True))
 
     def _make(self) -> tuple[Tensor, ...]:
         rows = torch.randperm(len(self.x), generator=self.generator)[: self.chunk].to(self.x.device)
@@ -173,7 +175,8 @@ class _Examples:
         holes = holes | hidden
         z_hat = self.model.standard(self.complete(x, holes))
         near = self.model.look_up(z_hat, holes, self.place.index_select(0, rows))
-        return z_hat, holes, near, self.model.standard(x), hidden
+        truth = self.model.standard(x)
+        return z_hat, holes, near, truth, self.model.bins.index(truth), hidden
 
     def _draw(self, n: int) -> Tensor:
         """Draw cells (n, p) to hide: in most rows those that another row lacks, in the others any."""
@@ -195,7 +198,8 @@ def _train(
     losses, progress, started = [], 0.0, time.monotonic()
     asked = torch.zeros_like(network.log_scale)  # how often each column was
     bar = tqdm(total=size.n_steps, desc="refine", unit="step", disable=not verbose)
-    for step, (batch, x, cells) in enumerate(examples, start=1):
+    model.train()
+    for step, (batch, x, x_bin, cells) in enumerate(examples, start=1):
         truth = x[cells]
         if step == 1:
             _set_scale(network, batch.z_hat[cells] - truth, cells.column)
@@ -203,7 +207,7 @@ def _train(
             group["lr"] = size.learning_rate * _schedule(progress)
         logit = model.log_probability(batch, cells)
         error = bins.mean(logit.softmax(-1), cells.column) - truth
-        loss = cross_entropy(logit, bins.index(x)[cells], reduction="sum") + size.error_weight * error.square().sum()
+        loss = cross_entropy(logit, x_bin[cells], reduction="sum") + size.error_weight * error.square().sum()
         loss = loss / max(1, len(truth))
         optimiser.zero_grad()
         loss.backward()
@@ -225,6 +229,7 @@ def _train(
         if progress >= 1:
             break
     bar.close()
+    model.eval()
     return history
 
 

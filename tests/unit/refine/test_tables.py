@@ -145,6 +145,7 @@ def test_sizes_are_bounded(n, p):
     assert p * size.n_bins <= max(2048, 16 * p)
     assert Size.of(n, p, store_rows=False).n_reference == 0
     assert Size.of(n, p, n_steps=7).n_steps == 7
+    assert Size.of(n, 201).n_reference == 0  # too many columns for their weights
 
 
 def test_nothing_to_hide_teaches_nothing():
