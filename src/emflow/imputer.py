@@ -41,6 +41,22 @@ IMAGE_STEPS = 500  # of its training
 ENOUGH_ROWS = 1000  # of a table, for the learned E-step to be of use
 
 
+SHARE = real("a number in [0, 1]", lambda v: 0 <= v <= 1)
+SETTINGS = {
+    "batch_size": integer(1), "learning_rate": POSITIVE, "width": integer(0), "n_bins": integer(2),
+    "n_pieces": integer(1), "n_neighbours": integer(1), "dropout": real("a number in [0, 1)", lambda v: 0 <= v < 1),
+    "error_weight": NOT_NEGATIVE, "reuse": integer(1), "like": SHARE, "weighed": SHARE, "haste": POSITIVE,
+}  # fmt: skip
+REFINE = (
+    f'"auto", "on", "off", or a dict with {", ".join(f"{name} ({text})" for name, (text, _) in SETTINGS.items())}',
+    lambda v: (
+        all(SETTINGS[name][1](value) for name, value in v.items())
+        if isinstance(v, dict) and v.keys() <= SETTINGS.keys()
+        else v in ("auto", "on", "off")
+    ),
+)
+
+
 class EMFlowImputer(StagedImputer):
     """Fill missing values by EM in the latent space of a normalising flow (Ma & Ghosh, EMFlow).
 
@@ -85,11 +101,13 @@ class EMFlowImputer(StagedImputer):
         values of the column, or their median; in images the nearest observed pixel, zero (black), or the mean of the
         pixel, but not the median. New rows start in the same way; where training draws they start from the median (or
         the mean of the pixel), so that their answer depends on themselves alone.
-    refine : {"auto", "on", "off"}
+    refine : {"auto", "on", "off"} or dict
         Refine the fill by an E-step that is learnt from further observed cells, hidden for that; docs/method.md tells
         how. It is dropped if it does not help on the cells hidden for validation. "auto" learns it for tables of 1000
         rows or more, and less than 1000 columns or pixel values: photographs of 32 x 32 x 3 gained nothing in 300 steps
-        of a second each.
+        of a second each. A dict is "on", for tables, with settings of your own: any of `batch_size`, `learning_rate`,
+        `width`, `n_bins`, `n_pieces`, `n_neighbours`, `dropout`, `error_weight`, `reuse`, `like`, `weighed` and
+        `haste`, which `emflow.refine.training.Size` explains.
     refine_steps : int or None
         Steps of its training; None has 500 for images, and as many for a table as suit its size.
     store_rows : bool or int
@@ -167,7 +185,7 @@ class EMFlowImputer(StagedImputer):
         "hidden_width": optional(integer(1)),
         "reinit": BOOLEAN,
         "initial_fill": (f"one of {', '.join(FILLS)}", lambda v: v in FILLS),
-        "refine": ('"auto", "on" or "off"', lambda v: v in ("auto", "on", "off")),
+        "refine": REFINE,
         "refine_steps": optional(integer(1)),
         "store_rows": (
             "True, False, or an integer of at least 2",
@@ -202,7 +220,7 @@ class EMFlowImputer(StagedImputer):
         hidden_width: int | None = None,
         reinit: bool = True,
         initial_fill: str = "gaussian",
-        refine: str = "auto",
+        refine: str | dict[str, float] = "auto",
         refine_steps: int | None = None,
         store_rows: bool | int = True,
         clip: bool = True,
@@ -315,8 +333,10 @@ class EMFlowImputer(StagedImputer):
         return self
 
     def _check_fill(self, n_rows: int) -> None:
-        """Check the initial imputation against what X is."""
+        """Check the initial imputation, and how it is refined, against what X is."""
         kind, for_images = self.initial_fill, self.image_shape_ is not None
+        if for_images and isinstance(self.refine, dict):
+            raise ParameterError('settings in refine are for tables; images have "auto", "on" and "off"')
         if FILLS[kind] not in (None, for_images):
             raise ParameterError(f"initial_fill={kind!r} is for {'tables' if for_images else 'images'}")
         if self._most_iterations(n_rows) == 0 and kind != "gaussian":
@@ -332,7 +352,7 @@ class EMFlowImputer(StagedImputer):
     def _refines(self, n_rows: int) -> bool:
         """Return whether the E-step is learnt for so many rows or images."""
         if self.refine != "auto":
-            return self.refine == "on"
+            return self.refine != "off"
         return self.n_features_in_ < WIDE and (self.image_shape_ is not None or n_rows >= ENOUGH_ROWS)
 
     def _time_left(self, started: float) -> float:
@@ -404,7 +424,8 @@ class EMFlowImputer(StagedImputer):
                 n_steps = self.refine_steps or IMAGE_STEPS
                 refinement, records = fit_images(*data, self.image_shape_, n_steps, *options)
             else:
-                size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows)
+                settings = self.refine if isinstance(self.refine, dict) else {}
+                size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows, **settings)
                 n_steps = size.n_steps
                 refinement, records = fit_tables(*data, size, *options)
         history += records

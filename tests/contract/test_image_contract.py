@@ -119,6 +119,11 @@ def test_wide_images_are_refined_on_request(monkeypatch, refine, wide, trained):
     assert ("refine" in fitted.history_) == trained
 
 
+def test_settings_of_the_refinement_are_for_tables():
+    with pytest.raises(ParameterError, match="settings in refine are for tables"):
+        EMFlowImputer(refine={"width": 64}).fit(DIGITS, missing=HOLES)
+
+
 def test_a_refinement_that_does_not_help_is_dropped(monkeypatch):
     monkeypatch.setattr(images.ImageNetwork, "complete", lambda network, x_hat, missing, clip: 1 - x_hat)
     assert EMFlowImputer(refine_steps=1, random_state=0).fit(DIGITS, missing=HOLES).refinement_ is None

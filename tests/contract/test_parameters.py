@@ -143,7 +143,7 @@ OUT_OF_RANGE = {
         "reinit": BOOLEAN,
         "initial_fill": ("mode", None, 0, ["draw"]),
         "flow": ("conv", None, True),
-        "refine": (1, None, "yes", True),
+        "refine": (1, None, "yes", True, [], {"depth": 3}, {"width": -1}, {"width": 1.5}, {"like": 2}, {"dropout": 1}),
         "refine_steps": (0, -1, 1.5, "2", True),
         "store_rows": (0, 1, -1, 2.5, "2", None),
         "clip": BOOLEAN,

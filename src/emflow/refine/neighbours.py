@@ -11,7 +11,7 @@ from emflow.refine.encoding import Encoding
 
 FAR = 0.1  # weight of the squared distance next to the number of cells that agree
 STEPS = 2.0**12  # to one agreeing cell: scores are rounded, so that rows exactly as alike as each other stay so
-GROUP = 8  # scores of which the best is looked at first
+GROUP = 16  # scores of which the best is looked at first
 CHUNK = 512  # rows whose neighbours are looked for together
 
 
@@ -86,7 +86,7 @@ def top(score: Tensor, k: int) -> Tensor:
     """
     if score.shape[1] <= 2 * GROUP * k:
         return score.topk(k, 1, sorted=False).indices
-    groups = functional.pad(score, (0, -score.shape[1] % GROUP), value=-torch.inf).view(len(score), -1, GROUP)
-    best = groups.amax(2).topk(k, 1, sorted=False).indices
-    place = groups.gather(1, best[:, :, None].expand(-1, -1, GROUP)).flatten(1).topk(k, 1, sorted=False).indices
-    return best.gather(1, place // GROUP) * GROUP + place % GROUP
+    groups = functional.pad(score, (0, -score.shape[1] % GROUP), value=-torch.inf).view(len(score), GROUP, -1)
+    best = groups.amax(1).topk(k, 1, sorted=False).indices
+    place = groups.gather(2, best[:, None].expand(-1, GROUP, -1)).flatten(1).topk(k, 1, sorted=False).indices
+    return best.gather(1, place % k) + place // k * groups.shape[2]

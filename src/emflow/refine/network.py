@@ -86,14 +86,17 @@ class TableNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.n_columns, self.n_bins, self.dropout = n_columns, n_bins, dropout
+        self.width = width
+        self.log_scale = nn.Parameter(torch.zeros(n_columns))
+        self.attention = Attention(n_columns) if with_neighbours else None
+        if not width:
+            return
         self.first = nn.Linear(n_columns * (n_pieces + (INPUTS if with_neighbours else INPUTS - 2)), width)
         self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(BLOCKS))
         self.norm = nn.LayerNorm(width)
         self.last = nn.Linear(width, n_columns * n_bins)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
-        self.log_scale = nn.Parameter(torch.zeros(n_columns))
-        self.attention = Attention(n_columns) if with_neighbours else None
 
     def forward(
         self, ramps: Tensor, z_hat: Tensor, missing: Tensor, near: Neighbours | None, cells: Cells, bins: Bins
@@ -124,6 +127,8 @@ class TableNetwork(nn.Module):
             frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
             base = base - _bell(centre, mean.take(at), self.attention.log_scale.take(column))
             base = base + self.attention.exponent.take(column)[:, None] * frequent
+        if not self.width:
+            return base
         h = self.first(torch.cat(inputs, 1))
         for block in self.blocks:
             h = block(h)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,10 +25,8 @@ from emflow.refine.network import LEAST_SCALE, Cells, TableNetwork, near_enough
 from emflow.refine.tables import Batch, TableRefinement
 from emflow.threads import few_threads
 
-LIKE = 0.7  # of the rows are hidden the cells that another row lacks,
-SHARE = 0.05, 0.35  # of the others so many of the observed ones, any, the share drawn for each row
+SHARE = 0.05, 0.35  # of the observed cells of a row are hidden, where it is not those that another row lacks
 WARM_UP = 0.15  # of the steps, in which the learning rate rises; then it falls to zero along a cosine
-WEIGHED = 0.3  # of the steps, after which neighbours are looked up by the columns that have shown to matter
 WEIGHT_DECAY = 1e-2
 STORED_ROWS = 16_000
 NARROW = 200  # columns beyond which neighbours are not looked up: their weights cost the square of it
@@ -37,10 +35,12 @@ EXAMPLES = 4096  # rows that are hidden, filled and looked up together
 
 @dataclass(frozen=True)
 class Size:
-    """How large the model is and how long it is trained.
+    """How large the model is and how it is trained.
 
     Attributes
     ----------
+    width : int
+        Of the residual network; 0 does without it.
     n_bins, n_pieces : int
         Of each column: bins of its distributions, and pieces of its encoding; about so many at most.
     n_neighbours, n_reference : int
@@ -49,6 +49,12 @@ class Size:
         Of the squared error of the mean, in standard deviations, beside the cross-entropy of the distribution.
     reuse : int
         How often an example (hidden cells, fill, neighbours) is shown before it is replaced.
+    like : float
+        Share of the rows in which those cells are hidden that another row lacks; in the others it is any.
+    weighed : float
+        Share of the steps after which neighbours are looked up by the columns that have shown to matter; 1 for never.
+    haste : float
+        How much faster the weights of neighbours are learnt than the rest: they are few, and have far to go.
     """
 
     n_steps: int
@@ -62,20 +68,25 @@ class Size:
     dropout: float
     error_weight: float
     reuse: int
+    like: float = 0.7
+    weighed: float = 0.3
+    haste: float = 3.0
 
     @classmethod
-    def of(cls, n: int, p: int, n_steps: int | None = None, store_rows: bool | int = True) -> Size:
-        """Return the size for a table of n rows and p columns."""
-        small = n < 1200
+    def of(cls, n: int, p: int, n_steps: int | None = None, store_rows: bool | int = True, **settings: Any) -> Size:
+        """Return the size for a table of n rows and p columns, with settings of one's own."""
+        small, large = n < 1200, n >= 10_000
         n_reference = min(n, STORED_ROWS if store_rows is True else int(store_rows))
         if n_reference < 2 or p > NARROW:  # a row has no use for itself
             n_reference = 0
-        return cls(
-            n_steps=n_steps or 1200, batch_size=64 if small else 128 if n < 3000 else 256 if n < 10_000 else 512,
-            learning_rate=5e-3, width=128, n_bins=max(16, min(128 if small else 64, 2048 // p)),
-            n_pieces=16, n_neighbours=48, n_reference=n_reference, dropout=0.15 if n < 10_000 else 0.05,
+        size = cls(
+            n_steps=n_steps or (1200 if large else 600),
+            batch_size=64 if small else 128 if n < 3000 else 512 if large else 256,
+            learning_rate=8e-3, width=128, n_bins=max(16, min(128 if small else 64, 2048 // p)), n_pieces=8,
+            n_neighbours=48, n_reference=n_reference, dropout=0.05 if large else 0.15,
             error_weight=2.0, reuse=1 if n_reference < 5000 else 2,
         )  # fmt: skip
+        return replace(size, **settings)
 
 
 def fit_tables(
@@ -149,7 +160,7 @@ class _Examples:
         generator: torch.Generator,
     ) -> None:
         self.x, self.missing, self.complete, self.model, self.generator = x, missing, complete, model, generator
-        self.batch_size, self.kept = min(size.batch_size, len(x)), size.reuse
+        self.batch_size, self.kept, self.like = min(size.batch_size, len(x)), size.reuse, size.like
         self.chunk = self.batch_size * max(1, min(len(x), EXAMPLES) // self.batch_size)
         self.outdated = False
         self.place = torch.full((len(x),), -1, device=x.device)
@@ -183,7 +194,7 @@ class _Examples:
         low, high = SHARE
         share = low + (high - low) * torch.rand(n, 1, generator=self.generator)
         cells = torch.rand(n, self.x.shape[1], generator=self.generator) < share
-        like = torch.rand(n, 1, generator=self.generator) < LIKE
+        like = torch.rand(n, 1, generator=self.generator) < self.like
         other = torch.randint(len(self.x), (n,), generator=self.generator)
         cells, like, other = (part.to(self.x.device) for part in (cells, like, other))
         return torch.where(like, self.missing.index_select(0, other), cells)
@@ -193,7 +204,7 @@ def _train(
     model: TableRefinement, examples: _Examples, size: Size, max_time: float, verbose: bool
 ) -> list[dict[str, Any]]:
     network, bins = model.network, model.bins
-    optimiser = torch.optim.AdamW(network.parameters(), lr=0.0, weight_decay=WEIGHT_DECAY, fused=True)
+    optimiser = torch.optim.AdamW(_groups(network, size.haste), lr=0.0, weight_decay=WEIGHT_DECAY, fused=True)
     history: list[dict[str, Any]] = []
     losses, progress, started = [], 0.0, time.monotonic()
     asked = torch.zeros_like(network.log_scale)  # how often each column was
@@ -204,7 +215,7 @@ def _train(
         if step == 1:
             _set_scale(network, batch.z_hat[cells] - truth, cells.column)
         for group in optimiser.param_groups:
-            group["lr"] = size.learning_rate * _schedule(progress)
+            group["lr"] = group["haste"] * size.learning_rate * _schedule(progress)
         logit = model.log_probability(batch, cells)
         error = bins.mean(logit.softmax(-1), cells.column) - truth
         loss = cross_entropy(logit, x_bin[cells], reduction="sum") + size.error_weight * error.square().sum()
@@ -216,7 +227,7 @@ def _train(
         bar.update()
         asked += torch.bincount(cells.column, minlength=len(asked))
         before, progress = progress, max(step / size.n_steps, (time.monotonic() - started) / max_time)
-        if before < WEIGHED <= progress:
+        if before < size.weighed <= progress < 1:
             _weigh(model, asked)
             examples.outdated = True
         if step % 100 == 0 or progress >= 1:
@@ -231,6 +242,15 @@ def _train(
     bar.close()
     model.eval()
     return history
+
+
+def _groups(network: TableNetwork, haste: float) -> list[dict[str, Any]]:
+    """Return the parameters for the optimiser, each group with what its learning rate is multiplied by."""
+    if network.attention is None:
+        return [{"params": list(network.parameters()), "haste": 1.0}]
+    hasty = list(network.attention.parameters())
+    others = [parameter for name, parameter in network.named_parameters() if not name.startswith("attention.")]
+    return [{"params": others, "haste": 1.0}, {"params": hasty, "haste": haste}]
 
 
 @torch.no_grad()

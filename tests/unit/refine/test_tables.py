@@ -6,6 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from emflow.errors import DivergedError
+from emflow.imputer import SETTINGS
 from emflow.refine import network, training
 from emflow.refine.network import Attention, Cells, Neighbours, TableNetwork
 from emflow.refine.training import Size, fit_tables
@@ -54,6 +55,32 @@ def test_a_seed_gives_the_same_model_and_the_global_one_is_left_alone():
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["network.first.weight"], other["network.first.weight"])
+
+
+EACH = {
+    "batch_size": 32, "learning_rate": 1e-3, "width": 16, "n_bins": 8, "n_pieces": 4, "n_neighbours": 5,
+    "dropout": 0.4, "error_weight": 0.0, "reuse": 2, "like": 0.0, "weighed": 1.0, "haste": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_each_setting_changes_the_model(name):
+    x, missing = curve(400), naive.random_missing(400, 3, 0.2)
+    filled = []
+    for settings in ({}, {name: EACH[name]}):
+        size = Size.of(400, 3, 20, **settings)
+        model, _ = fit_tables(x, missing, middle, size, generator())
+        filled.append(model.complete(middle(x, missing), missing, clip=True))
+    assert not torch.equal(*filled)
+
+
+def test_without_the_network_the_experts_are_left():
+    x, missing = curve(400), naive.random_missing(400, 3, 0.2)
+    model, _ = fit_tables(x, missing, middle, Size.of(400, 3, 100, width=0), generator())
+    assert all(name == "log_scale" or name.startswith("attention.") for name, _ in model.network.named_parameters())
+    filled = model.complete(middle(x, missing), missing, clip=True)
+    error = [(rows - x)[missing].square().mean().sqrt() for rows in (middle(x, missing), filled)]
+    assert error[1] < 0.7 * error[0]
 
 
 def test_time_makes_training_short():
