@@ -1,4 +1,4 @@
-"""The table of accuracy: errors under each mechanism, then seconds and coverage."""
+"""The table of accuracy: errors under each mechanism, what each part is worth, seconds and coverage."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ MARK = {BEST: "The lowest of its line, but for the last column: our error over t
 
 
 def accuracy_blocks(experiment: Experiment, results: Results, quick: bool) -> tuple[list[Block], list[str]]:
-    """Return a block of errors per mechanism, and one each of seconds and of the coverage of intervals."""
+    """Return blocks: errors and what parts are worth, one each per mechanism; seconds; the coverage of intervals."""
     blocks = [_errors(experiment, mechanism, results, quick) for mechanism in experiment.mechanisms]
+    blocks += [_parts(experiment, mechanism, results, quick) for mechanism in experiment.mechanisms]
     blocks += [_seconds(experiment, results, quick), _coverage(experiment, results, quick)]
     return blocks, [*experiment.notes, *explained(MARKS | MARK, blocks)]
 
@@ -39,14 +40,22 @@ def _records(
     return [record for cell in cells if (record := results.get(cell)) is not None]
 
 
+def _entries(
+    experiment: Experiment, dataset: str, mechanism: str, methods: Iterable[str], results: Results, quick: bool
+) -> tuple[dict[str, Entry], dict[str, float]]:
+    """Return the entry of each method, and the mean of each that has one."""
+    entries = {
+        method: Entry.of(_records(experiment, dataset, mechanism, method, results, quick), experiment.value)
+        for method in methods
+    }
+    return entries, {method: float(np.mean(entry.values)) for method, entry in entries.items() if entry.values}
+
+
 def _errors(experiment: Experiment, mechanism: str, results: Results, quick: bool) -> Block:
+    methods = [method for method, spec in experiment.methods.items() if method == OURS or spec.imputer != OURS]
     rows, ratios = [], []
     for dataset in _sets(experiment, mechanism):
-        entries = {
-            method: Entry.of(_records(experiment, dataset, mechanism, method, results, quick), experiment.value)
-            for method in experiment.methods
-        }
-        means = {method: float(np.mean(entry.values)) for method, entry in entries.items() if entry.values}
+        entries, means = _entries(experiment, dataset, mechanism, methods, results, quick)
         best = min(means.values(), default=0)
         texts = [
             entry.text(experiment.digits) + BEST * (means.get(method) == best) for method, entry in entries.items()
@@ -56,13 +65,31 @@ def _errors(experiment: Experiment, mechanism: str, results: Results, quick: boo
         ratios += [] if ratio is None else [ratio]
         rows.append([label(dataset), *texts, "-" if ratio is None else number(ratio, 3)])
     if ratios:
-        mean = float(np.exp(np.mean(np.log(ratios))))
-        rows.append(["geometric mean", *[""] * len(experiment.methods), number(mean, 3)])
-    return Block(HEADINGS[mechanism], ["", *_labels(experiment), "ratio"], rows)
+        rows.append(["geometric mean", *[""] * len(methods), number(_geometric_mean(ratios), 3)])
+    return Block(HEADINGS[mechanism], ["", *_labels(experiment, methods), "ratio"], rows)
 
 
-def _labels(experiment: Experiment) -> list[str]:
-    return [spec.label for spec in experiment.methods.values()]
+def _parts(experiment: Experiment, mechanism: str, results: Results, quick: bool) -> Block:
+    methods = [method for method, spec in experiment.methods.items() if spec.imputer == OURS]
+    rows: list[list[str]] = []
+    ratios: dict[str, list[float]] = {method: [] for method in methods}
+    for dataset in _sets(experiment, mechanism):
+        entries, means = _entries(experiment, dataset, mechanism, methods, results, quick)
+        rows.append([label(dataset), *(entry.text(experiment.digits) for entry in entries.values())])
+        for method in means.keys() - {OURS} if OURS in means else ():
+            ratios[method].append(means[method] / means[OURS])
+    if any(ratios.values()):
+        last = [number(_geometric_mean(found), 3) if found else "" for found in ratios.values()]
+        rows.append(["geometric mean of the ratio to the whole", *last])
+    return Block(f"Without a part; {HEADINGS[mechanism]}", ["", *_labels(experiment, methods)], rows)
+
+
+def _geometric_mean(ratios: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(ratios))))
+
+
+def _labels(experiment: Experiment, methods: Iterable[str]) -> list[str]:
+    return [experiment.methods[method].label for method in methods]
 
 
 def _seconds(experiment: Experiment, results: Results, quick: bool) -> Block:
@@ -70,7 +97,9 @@ def _seconds(experiment: Experiment, results: Results, quick: bool) -> Block:
     for dataset in experiment.sets:
         found = (_records(experiment, dataset, "mcar", method, results, quick) for method in experiment.methods)
         rows.append([label(dataset), *(_times(records) for records in found)])
-    return Block("Seconds to fit / to fill the test rows, MCAR, 20 %", ["", *_labels(experiment)], rows)
+    return Block(
+        "Seconds to fit / to fill the test rows, MCAR, 20 %", ["", *_labels(experiment, experiment.methods)], rows
+    )
 
 
 def _times(records: Iterable[Record]) -> str:

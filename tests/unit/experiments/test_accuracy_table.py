@@ -26,7 +26,8 @@ def row(text, heading, name):
 @pytest.fixture
 def text(tmp_path):
     fill(tmp_path, {"ours": [0.06, 0.07, 0.08], "missforest": [0.08], "missforest_full": [0.1], "mean": [0.2]})
-    fill(tmp_path, {"ours": [0.05], "missforest": [0.04]}, dataset="ctg")
+    fill(tmp_path, {"ours": [0.05], "missforest": [0.04], "without_like": [0.06]}, dataset="ctg")
+    fill(tmp_path, {"without_rows": [0.07], "without_like": [0.09]})
     fill(tmp_path, {"ours": [0.09]}, mechanism="mcar40", coverage=0.8)
     return table.table("accuracy", tmp_path, "markdown")
 
@@ -40,9 +41,26 @@ def test_errors_and_their_ratio_to_the_better_forest(text):
     assert row(text, "MCAR, 20 %", "geometric mean")[-1] == "1.046 |"
 
 
+def test_what_a_part_is_worth(text):
+    assert "hiding any cells" not in text.split("Without a part")[0]
+    headings = text.split("Without a part")[1].splitlines()[2].split(" | ")[1:]
+    place = [heading.strip(" |") for heading in headings].index("hiding any cells")
+    assert row(text, "Without a part; MCAR, 20 %", "CTG")[place].strip(" |") == ".0600"
+    assert row(text, "Without a part; MCAR, 20 %", "Wine")[:2] == [".0700 ± .0100", ".0700"]
+    means = row(text, "Without a part; MCAR, 20 %", "geometric mean of the ratio to the whole")
+    assert means[1] == "1.000"
+    assert means[place].strip(" |") == "1.242"  # of 9/7 and 6/5
+
+
+def test_parts_have_sets_and_mechanisms_of_their_own():
+    assert not list(PLAN.cells("letter", "mcar", "without_like"))
+    assert not list(PLAN.cells("wine", "mcar40", "without_like"))
+    assert len(list(PLAN.cells("wine", "mar", "without_like"))) == 3
+
+
 def test_the_other_rate_has_its_own_block(text):
     assert row(text, "MCAR, 40 %", "Wine")[0] == ".0900*"
-    assert "CTG" not in text.split("MCAR, 40 % of")[1].split("Seconds")[0]
+    assert "CTG" not in text.split("MCAR, 40 % of")[1].split("**Without a part")[0]
 
 
 def test_seconds_and_coverage(text):
