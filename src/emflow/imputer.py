@@ -38,7 +38,7 @@ IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which ima
 EM_IMAGES = 10_000  # with so many of them
 VALIDATED = 2000  # images in which pixels are hidden; on them, or so many rows, the network must show that it helps
 IMAGE_STEPS = 500  # of its training
-ENOUGH_ROWS = 1000  # of a table, for the learned E-step to be of use
+ENOUGH_ROWS = 700  # of a table, for the learned E-step to be of use
 
 
 SHARE = real("a number in [0, 1]", lambda v: 0 <= v <= 1)
@@ -103,7 +103,7 @@ class EMFlowImputer(StagedImputer):
         the mean of the pixel), so that their answer depends on themselves alone.
     refine : {"auto", "on", "off"} or dict
         Refine the fill by an E-step that is learnt from further observed cells, hidden for that; docs/method.md tells
-        how. It is dropped if it does not help on the cells hidden for validation. "auto" learns it for tables of 1000
+        how. It is dropped if it does not help on the cells hidden for validation. "auto" learns it for tables of 700
         rows or more, and less than 1000 columns or pixel values: photographs of 32 x 32 x 3 gained nothing in 300 steps
         of a second each. A dict is "on", for tables, with settings of your own: any of `batch_size`, `learning_rate`,
         `width`, `n_bins`, `n_pieces`, `n_neighbours`, `dropout`, `error_weight`, `reuse`, `like`, `weighed` and

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -68,23 +69,22 @@ class Size:
     dropout: float
     error_weight: float
     reuse: int
-    like: float = 0.7
+    like: float
     weighed: float = 0.3
     haste: float = 3.0
 
     @classmethod
     def of(cls, n: int, p: int, n_steps: int | None = None, store_rows: bool | int = True, **settings: Any) -> Size:
         """Return the size for a table of n rows and p columns, with settings of one's own."""
-        small, large = n < 1200, n >= 10_000
+        kind = bisect((1200, 3000, 10_000), n)
         n_reference = min(n, STORED_ROWS if store_rows is True else int(store_rows))
         if n_reference < 2 or p > NARROW:  # a row has no use for itself
             n_reference = 0
         size = cls(
-            n_steps=n_steps or (1200 if large else 600),
-            batch_size=64 if small else 128 if n < 3000 else 512 if large else 256,
-            learning_rate=8e-3, width=128, n_bins=max(16, min(128 if small else 64, 2048 // p)), n_pieces=8,
-            n_neighbours=48, n_reference=n_reference, dropout=0.05 if large else 0.15,
-            error_weight=2.0, reuse=1 if n_reference < 5000 else 2,
+            n_steps=n_steps or (600, 600, 800, 1200)[kind], batch_size=(64, 128, 256, 512)[kind],
+            learning_rate=8e-3, width=128, n_bins=max(16, min((128, 64, 64, 64)[kind], 2048 // p)), n_pieces=8,
+            n_neighbours=48, n_reference=n_reference, dropout=(0.15, 0.15, 0.1, 0.05)[kind],
+            error_weight=2.0, reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
         )  # fmt: skip
         return replace(size, **settings)
 
