@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
+import warnings
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -13,10 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from emflow import files
 from emflow.base import BOOLEAN, DEVICE, FLOW, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, integer, optional, real
-from emflow.errors import DataError, FileError, ParameterError
+from emflow.errors import DataError, DivergedError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.gaussian import Gaussian
 from emflow.latent.patterns import WIDE, Patterns
@@ -416,18 +419,12 @@ class EMFlowImputer(StagedImputer):
         if (left := self._time_left(started)) <= 0:
             return None, False
         x, missing = run.x_hat.to(run.precision), run.patterns.missing
-        data = x, missing, partial(self._replay, run.model)
-        options = run.generator, left, bool(self.verbose)
-        refinement: Refinement
-        with torch.enable_grad():
-            if self.image_shape_ is not None:
-                n_steps = self.refine_steps or IMAGE_STEPS
-                refinement, records = fit_images(*data, self.image_shape_, n_steps, *options)
-            else:
-                settings = self.refine if isinstance(self.refine, dict) else {}
-                size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows, **settings)
-                n_steps = size.n_steps
-                refinement, records = fit_tables(*data, size, *options)
+        try:
+            refinement, records, n_steps = self._learn(run, x, missing, left)
+        except DivergedError as diverged:
+            message = f"{diverged}. Kept: what was learnt before it. Lower learning_rate in refine."
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            return None, True
         history += records
         done = history[-1]["step"] == n_steps
         rows = slice(VALIDATED)
@@ -442,7 +439,23 @@ class EMFlowImputer(StagedImputer):
             history[-1][name] = error.mean().sqrt().item()
         gain = errors[0] - errors[1]
         better = gain.mean() > gain.std(correction=0) / math.sqrt(len(gain))  # by a standard error
+        if self.verbose:
+            outcome = "kept" if better else "no better, so not kept"
+            texts = [f"{history[-1][name]:.4f}" for name in ("validation_rmse", "validation_rmse_before")]
+            tqdm.write(f"learned E-step {outcome}: RMSE {texts[0]} on hidden cells, {texts[1]} without it", sys.stderr)
         return refinement if better else None, done
+
+    @torch.enable_grad()
+    def _learn(self, run: Run, x: Tensor, missing: Tensor, left: float) -> tuple[Refinement, list[dict[str, Any]], int]:
+        """Return the learned E-step, the history of its training, and the steps that this should have."""
+        data = x, missing, partial(self._replay, run.model)
+        options = run.generator, left, bool(self.verbose)
+        if self.image_shape_ is not None:
+            n_steps = self.refine_steps or IMAGE_STEPS
+            return *fit_images(*data, self.image_shape_, n_steps, *options), n_steps
+        settings = self.refine if isinstance(self.refine, dict) else {}
+        size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows, **settings)
+        return *fit_tables(*data, size, *options), size.n_steps
 
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import multivariate_normal
 
 import emflow.imputer
@@ -254,6 +255,24 @@ def test_a_learned_e_step_that_does_not_help_is_dropped(make_refined, x, monkeyp
     assert fitted.refinement_ is None
     last = fitted.history_["refine"][-1]
     assert last["validation_rmse"] > last["validation_rmse_before"]
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(0, "kept: RMSE"), (1, "no better, so not kept: RMSE")])
+def test_fit_says_whether_the_learned_e_step_is_kept(make_refined, complete, x, monkeypatch, capsys, factor, outcome):
+    scaled = (complete - np.nanmin(x, 0)) / (np.nanmax(x, 0) - np.nanmin(x, 0))
+    right = torch.from_numpy(scaled)
+    monkeypatch.setattr(TableRefinement, "complete", lambda refinement, x_hat, missing, clip: right + factor)
+    fitted = make_refined(verbose=True).fit(x)
+    assert (fitted.refinement_ is None) == bool(factor)
+    assert f"learned E-step {outcome}" in capsys.readouterr().err
+
+
+def test_a_learned_e_step_that_diverges_leaves_what_there_is(make_refined, x):
+    settings = {"learning_rate": 1e30}
+    with pytest.warns(RuntimeWarning, match="not finite at step .* Lower learning_rate in refine"):
+        fitted = make_refined(refine=settings, refine_steps=5).fit(x)
+    assert fitted.refinement_ is None
+    assert np.isfinite(fitted.transform(x)).all()
 
 
 def test_no_time_leaves_the_gaussian(make_refined, x):
