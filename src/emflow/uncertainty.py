@@ -67,12 +67,12 @@ def intervals(
 ) -> Tensor:
     """Return the lower and upper ends (2, n, p) of central intervals, each cell for itself; observed cells have none.
 
-    They are quantiles of the distribution that a learned E-step for tables gives, or of 200 draws.
+    They are read off the distribution that a learned E-step for tables gives, or they are quantiles of 200 draws.
     """
-    ends = torch.tensor([(1 - coverage) / 2, (1 + coverage) / 2]).to(x_hat)
     if not isinstance(refinement, TableRefinement):
+        ends = torch.tensor([(1 - coverage) / 2, (1 + coverage) / 2]).to(x_hat)
         parts = draw(stage, refinement, x_hat, missing, ENOUGH_DRAWS, seed, clip)
         return torch.cat([part.quantile(ends, 0) for part in parts], 1)
     filled = reimpute(stage, x_hat, Patterns(missing), clip)
-    values = refinement.quantiles(filled, missing, ends[:, None, None].expand(2, *x_hat.shape))
+    values = refinement.intervals(filled, missing, coverage)
     return torch.where(missing, values.clamp(0, 1) if clip else values, x_hat)

@@ -75,13 +75,37 @@ class Bins(nn.Module):
 
     def quantile(self, probability: Tensor, column: Tensor, level: Tensor) -> Tensor:
         """Return quantiles (cells, d) at levels (cells, d); values are spread evenly over the extent of a bin."""
-        cumulative = probability.cumsum(-1)
-        level = level.to(probability) * cumulative[:, -1:]
-        within = torch.searchsorted(cumulative, level.contiguous()).clamp_max_(probability.shape[1] - 1)
-        mass = probability.gather(1, within)
-        above = (level - cumulative.gather(1, within) + mass) / mass.clamp_min(torch.finfo(mass.dtype).tiny)
+        return self._value(column, *_locate(probability, level))
+
+    def interval(self, probability: Tensor, column: Tensor, level: Tensor) -> Tensor:
+        """Return the ends (cells, 2) of intervals between two levels (cells, 2).
+
+        A bin that is one value can only be in or out: it is in if at least half of it lies between the levels. So the
+        intervals of integers and codes have about the probability that they should, rather than more.
+        """
+        within, above = _locate(probability, level)
+        single = self.lower.index_select(0, column).eq(self.upper.index_select(0, column)).gather(1, within)
+        low, high = within.unbind(1)
+        out = single[:, 0] & (above[:, 0] > 0.5) & (low < high)
+        low, start = low + out.long(), above[:, 0].masked_fill(out, 0)
+        out = single[:, 1] & (above[:, 1] < 0.5) & (low < high)
+        high, end = high - out.long(), above[:, 1].masked_fill(out, 1)
+        return self._value(column, torch.stack((low, high), 1), torch.stack((start, end), 1))
+
+    def _value(self, column: Tensor, within: Tensor, above: Tensor) -> Tensor:
+        """Return the values (cells, d) so far above the least of the bins they are in."""
         lower, upper = (end.index_select(0, column).gather(1, within) for end in (self.lower, self.upper))
-        return torch.lerp(lower, upper, above.clamp(0, 1))
+        return torch.lerp(lower, upper, above)
+
+
+def _locate(probability: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the bins (cells, d) in which quantiles lie, and which share of the bin's probability is below them."""
+    cumulative = probability.cumsum(-1)
+    level = level.to(probability) * cumulative[:, -1:]
+    within = torch.searchsorted(cumulative, level.contiguous()).clamp_max_(probability.shape[1] - 1)
+    mass = probability.gather(1, within)
+    above = (level - cumulative.gather(1, within) + mass) / mass.clamp_min(torch.finfo(mass.dtype).tiny)
+    return within, above.clamp(0, 1)
 
 
 def _column(values: Values, most: int) -> tuple[tuple[Values, Places], Places, Places]:

@@ -109,8 +109,22 @@ class TableRefinement(nn.Module):
     def quantiles(self, x_hat: Tensor, missing: Tensor, level: Tensor) -> Tensor:
         """Return the rows x_hat (n, p) d times, with their quantiles at level (d, n, p) in the missing cells."""
         result = x_hat.repeat(len(level), 1, 1)
-        for (row, column), probability in self.distributions(x_hat, missing):
-            values = self.bins.quantile(probability, column, level[:, row, column].mT)
-            scaled = values.mT * self.scale.take(column) + self.mean.take(column)
-            result[:, row, column] = scaled.to(result)
+        for cells, probability in self.distributions(x_hat, missing):
+            self._put(
+                result, cells, self.bins.quantile(probability, cells.column, level[:, cells.row, cells.column].mT)
+            )
         return result
+
+    def intervals(self, x_hat: Tensor, missing: Tensor, coverage: float) -> Tensor:
+        """Return the rows x_hat (n, p) twice, with the ends of central intervals in the missing cells."""
+        result = x_hat.repeat(2, 1, 1)
+        ends = torch.tensor([(1 - coverage) / 2, (1 + coverage) / 2], device=x_hat.device)
+        for cells, probability in self.distributions(x_hat, missing):
+            level = ends.expand(len(cells.row), 2)
+            self._put(result, cells, self.bins.interval(probability, cells.column, level))
+        return result
+
+    def _put(self, result: Tensor, cells: Cells, values: Tensor) -> None:
+        """Write standardised values (cells, d) into (d, n, p)."""
+        scaled = values.mT * self.scale.take(cells.column) + self.mean.take(cells.column)
+        result[:, cells.row, cells.column] = scaled.to(result)

@@ -110,3 +110,42 @@ def test_tents_agree_with_themselves_most(name):
     assert_close(tents.sum(1), torch.ones(len(x)))
     assert (tents >= 0).all()
     assert ((tents > 0).sum(1) <= 2).all()
+
+
+@pytest.mark.parametrize(
+    ("probability", "ends"),
+    [
+        ([0.04, 0.92, 0.04], [2, 2]),  # most of the outer values lies beyond the levels
+        ([0.06, 0.88, 0.06], [2, 2]),
+        ([0.2, 0.6, 0.2], [1, 5]),  # most of them lies between
+        ([0.2, 0.76, 0.04], [1, 2]),
+        ([0.98, 0.01, 0.01], [1, 1]),  # a value with both ends is in
+        ([0.5, 0.0, 0.5], [1, 5]),
+    ],
+)
+def test_an_interval_has_a_value_if_half_of_it_is_inside(probability, ends):
+    bins = Bins.learn(*whole(COLUMNS["few levels"]), 16)
+    level, column = torch.tensor([[0.05, 0.95]]), torch.zeros(1, dtype=torch.long)
+    assert_close(bins.interval(torch.tensor([probability]), column, level), torch.tensor([ends]).float())
+
+
+def test_intervals_of_integers_cover_about_what_they_say():
+    n, column = 4000, torch.zeros(4000, dtype=torch.long)
+    bins = Bins.learn(*whole(torch.arange(16.0)), 16)
+    middle = 6 + 4 * torch.rand(n, 1, generator=torch.Generator().manual_seed(1))
+    probability = (-(torch.arange(16) - middle).square() / 4).softmax(1)
+    truth = torch.multinomial(probability, 1, generator=torch.Generator().manual_seed(0))
+    level = torch.tensor([0.05, 0.95]).expand(n, 2)
+    covered = []
+    for ends in (bins.interval(probability, column, level), bins.quantile(probability, column, level)):
+        covered.append(((truth >= ends[:, :1]) & (truth <= ends[:, 1:])).float().mean().item())
+    assert abs(covered[0] - 0.9) < 0.03
+    assert covered[1] > covered[0] + 0.02
+
+
+def test_intervals_of_numbers_are_quantiles():
+    x, missing = whole(COLUMNS["many values"])
+    bins = Bins.learn(x, missing, 16)
+    probability = naive.random(50, bins.centre.shape[1], seed=2).softmax(1).float()
+    column, level = torch.zeros(50, dtype=torch.long), torch.tensor([0.1, 0.7]).expand(50, 2)
+    assert torch.equal(bins.interval(probability, column, level), bins.quantile(probability, column, level))
