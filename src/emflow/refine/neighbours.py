@@ -10,7 +10,10 @@ from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
 
 FAR = 0.1  # weight of the squared distance next to the number of cells that agree
-STEPS = 2.0**12  # to one agreeing cell: scores are rounded, so that rows exactly as alike as each other stay so
+# Scores are rounded: the last digits of a product depend on how many rows are multiplied at once. There are so many
+# steps to one agreeing cell, and what is a whole number of them is far from where the rounding changes.
+STEPS, ROUNDING = 2.0**12, 0.3
+NEVER = -1e6  # score of a row that is none
 GROUP = 16  # scores of which the best is looked at first
 CHUNK = 512  # rows whose neighbours are looked for together
 
@@ -49,7 +52,10 @@ class Reference(nn.Module):
     def prepare(self, bins: Bins, encoding: Encoding) -> None:
         """Compute what the search needs of the rows; after they are set or loaded."""
         tents = (encoding.tents(self.x) * self.observed[:, :, None]).flatten(1)
-        self.code = torch.cat((tents, self.x, self.x.square()), 1).mT.contiguous()
+        code = torch.cat((tents, self.x, self.x.square(), torch.full_like(self.x[:, :1], ROUNDING / STEPS)), 1)
+        rest = -len(code) % GROUP  # rows that are never found make whole groups
+        self.code = functional.pad(code, (0, 0, 0, rest)).mT.contiguous()
+        self.code[-1, len(code) :] = NEVER
         self.bin = bins.index(self.x)
 
     def search(self, x: Tensor, observed: Tensor, encoding: Encoding, k: int, itself: Tensor | None = None) -> Tensor:
@@ -64,8 +70,8 @@ class Reference(nn.Module):
         for rows in torch.arange(len(x), device=x.device).split(CHUNK):
             part, weight = x[rows], observed[rows] * self.weight
             tents = (encoding.tents(part) * weight[:, :, None]).flatten(1)
-            query = torch.cat((tents, 2 * FAR * part * weight, -FAR * weight), 1)
-            score = rounded(query @ self.code)
+            query = torch.cat((tents, 2 * FAR * part * weight, -FAR * weight, torch.ones_like(part[:, :1])), 1)
+            score = (STEPS * query @ self.code).floor_()
             if itself is not None:
                 own = itself[rows]
                 known = (own >= 0).nonzero().flatten()
@@ -74,19 +80,14 @@ class Reference(nn.Module):
         return torch.cat(found)
 
 
-def rounded(score: Tensor) -> Tensor:
-    """Return scores in whole steps: the last digits of a product depend on how many rows are multiplied at once."""
-    return score.mul_(STEPS).add_(0.3).floor_()
-
-
 def top(score: Tensor, k: int) -> Tensor:
-    """Return where the k largest of each row are, in no order.
+    """Return where the k largest of each row of scores (n, a multiple of GROUP) are, in no order.
 
     They lie in those k groups of scores whose best one is largest; so most scores are only read once.
     """
     if score.shape[1] <= 2 * GROUP * k:
         return score.topk(k, 1, sorted=False).indices
-    groups = functional.pad(score, (0, -score.shape[1] % GROUP), value=-torch.inf).view(len(score), GROUP, -1)
+    groups = score.view(len(score), GROUP, -1)
     best = groups.amax(1).topk(k, 1, sorted=False).indices
     place = groups.gather(2, best[:, None].expand(-1, GROUP, -1)).flatten(1).topk(k, 1, sorted=False).indices
     return best.gather(1, place % k) + place // k * groups.shape[2]

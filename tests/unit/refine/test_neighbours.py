@@ -60,6 +60,12 @@ def test_neighbours_do_not_depend_on_the_rows_beside(table):
         assert torch.equal(reference.search(x[rows], observed[rows], encoding, 7), whole[rows])
 
 
+def test_all_rows_can_be_found_and_no_others(table):
+    """Also where nothing is observed, and all score zero."""
+    found = table[0].search(torch.zeros(2, 5), torch.tensor([[0.0] * 5, [1.0] * 5]), table[1], 300)
+    assert torch.equal(found.sort(1).values, torch.arange(300).repeat(2, 1))
+
+
 def test_what_is_not_observed_does_not_count(table):
     reference, encoding = table
     x, observed = naive.random(9, 5).float(), torch.tensor([1.0, 0, 1, 0, 1]).repeat(9, 1)
@@ -78,7 +84,7 @@ def test_few_rows_have_few_neighbours(rows, itself, found):
     assert near.shape == (len(asked), found)
 
 
-@pytest.mark.parametrize("n", [5, 100, 203, 1000])
+@pytest.mark.parametrize("n", [16, 96, 208, 1008])
 def test_the_largest_are_found_group_by_group(n):
     scores = naive.random(20, n)
     assert torch.equal(top(scores, 5).sort(1).values, scores.topk(5, 1).indices.sort(1).values)
