@@ -83,7 +83,7 @@ class Size:
         size = cls(
             n_steps=n_steps or (600, 600, 800, 1200)[kind], batch_size=(64, 128, 256, 512)[kind],
             learning_rate=8e-3, width=128, n_bins=max(16, min((128, 64, 64, 64)[kind], 2048 // p)), n_pieces=8,
-            n_neighbours=48, n_reference=n_reference, dropout=(0.15, 0.15, 0.1, 0.05)[kind],
+            n_neighbours=48, n_reference=n_reference, dropout=(0.15, 0.15, 0.3, 0.05)[kind],
             error_weight=2.0, reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
         )  # fmt: skip
         return replace(size, **settings)
@@ -141,13 +141,7 @@ def _begin(
 
 
 class _Examples:
-    """Rows with further cells hidden. They serve for several steps, then the oldest are replaced.
-
-    Attributes
-    ----------
-    outdated : bool
-        Set it to have all of them replaced.
-    """
+    """Rows with further cells hidden. They serve for several steps, then the oldest are replaced."""
 
     def __init__(
         self,
@@ -162,7 +156,6 @@ class _Examples:
         self.x, self.missing, self.complete, self.model, self.generator = x, missing, complete, model, generator
         self.batch_size, self.kept, self.like = min(size.batch_size, len(x)), size.reuse, size.like
         self.chunk = self.batch_size * max(1, min(len(x), EXAMPLES) // self.batch_size)
-        self.outdated = False
         self.place = torch.full((len(x),), -1, device=x.device)
         self.place[reference] = torch.arange(len(reference), device=x.device)
 
@@ -170,8 +163,6 @@ class _Examples:
         """Yield batches, the true values (n, p), their bins, and the cells that were hidden; without end."""
         chunks: list[tuple[Tensor, ...]] = []
         while True:
-            if self.outdated:
-                chunks, self.outdated = [], False
             chunks = [*chunks, self._make()][-self.kept :]
             pool = tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
             order = torch.randperm(len(pool[0]), generator=self.generator).to(self.x.device)
@@ -229,7 +220,6 @@ def _train(
         before, progress = progress, max(step / size.n_steps, (time.monotonic() - started) / max_time)
         if before < size.weighed <= progress < 1:
             _weigh(model, asked)
-            examples.outdated = True
         if step % 100 == 0 or progress >= 1:
             average = torch.stack(losses).mean().item()
             if not math.isfinite(average):
