@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emflow import datasets, metrics
+from emflow import metrics
 from emflow.experiments.cell import peak_memory
 from emflow.experiments.curve import errors_by_stage
 from emflow.experiments.image_methods import Holes, Pixels, build, per_value
-from emflow.experiments.image_plan import ImageCell
+from emflow.experiments.image_plan import ImageCell, load_images
 
 KEPT = 12  # test images that a cell keeps, for the eye
 HISTORY = ("iteration", "epoch", "l1", "l2", "frobenius")  # what is kept of every epoch
@@ -65,7 +65,7 @@ def prepare(cell: ImageCell) -> tuple[Part, Part]:
 
     A pixel that is hidden at some rate is hidden at every higher rate too.
     """
-    data = datasets.load_images(cell.dataset)
+    data = load_images(cell.dataset)
     return (
         _part(data.x_train, data.y_train, cell.max_train, cell.rate, np.random.default_rng([cell.seed, 0])),
         _part(data.x_test, data.y_test, cell.max_test, cell.rate, np.random.default_rng([cell.seed, 1])),
