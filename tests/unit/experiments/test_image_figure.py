@@ -79,7 +79,7 @@ def history(start):
 
 def test_initial(write, image_record, tmp_path):
     records = [
-        image_record("initial", "mnist", "emflow_paper", 0.5, configuration=n, history=history(0.2 + n))
+        image_record("initial", "mnist14", "emflow_paper", 0.5, configuration=n, history=history(0.2 + n))
         | {"timed_out": n == 1}
         for n in range(2)
     ]

@@ -3,11 +3,13 @@
 import json
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
+from emflow import datasets
 from emflow.errors import ParameterError
 from emflow.experiments.image_methods import METHODS
-from emflow.experiments.image_plan import NAMES, TABLES, ImageCell, ImageExperiment
+from emflow.experiments.image_plan import NAMES, TABLES, ImageCell, ImageExperiment, load_images
 from emflow.experiments.run import IMAGE_METRICS
 
 RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
@@ -82,7 +84,7 @@ def test_only_what_table_3_shows_is_classified_and_nothing_in_quick_runs():
 
 
 def test_the_initial_imputation_is_all_that_differs():
-    nearest, zero = ImageExperiment.load("initial").cells("mnist", 0.9, "emflow_paper")
+    nearest, zero = ImageExperiment.load("initial").cells("mnist14", 0.9, "emflow_paper")
     assert nearest.with_history
     assert (nearest.parameters["initial_fill"], zero.parameters["initial_fill"]) == ("nearest", "zero")
     assert replace(nearest, parameters=nearest.parameters | {"initial_fill": "zero"}) == zero
@@ -107,3 +109,13 @@ def test_selection():
         experiment.select(None, None, [0.55], quick=False)
     with pytest.raises(ParameterError, match="table3 has no method 'gain'"):
         ImageExperiment.load("table3").select(None, ["gain"], None, quick=False)
+
+
+def test_halved_images(monkeypatch):
+    pixels = np.arange(64, dtype=np.uint8).reshape(2, 4, 8) * np.uint8(3)
+    whole = datasets.Images("mnist", pixels, np.zeros(2), pixels[:1], np.zeros(1), "")
+    monkeypatch.setattr(datasets, "load_images", {"mnist": whole}.__getitem__)
+    images = load_images("mnist14")
+    assert (images.x_train.shape, images.x_test.shape, images.x_train.dtype) == ((2, 2, 4), (1, 2, 4), np.uint8)
+    assert images.x_train[1, 1, 2] == round(pixels[1, 2:4, 4:6].mean())
+    assert load_images("mnist") is whole
