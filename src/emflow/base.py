@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -18,19 +18,33 @@ from emflow.table.fill import fill_middle
 from emflow.table.images import ImageShape, hide, image_shape, to_rows, to_type
 from emflow.table.schema import Array, Schema, read
 
+Limit = tuple[str, Callable[[Any], bool]]  # of a hyperparameter: what it must be, and a test
 
-def integer(low: int) -> tuple[str, Callable[[Any], bool]]:
+
+def check(limits: Mapping[str, Limit], values: Mapping[str, Any], owner: str) -> None:
+    """Raise a ParameterError for the first of the values that is not within its limit."""
+    for name, value in values.items():
+        text, test = limits[name]
+        try:
+            ok = bool(test(value))
+        except (TypeError, ValueError, RuntimeError, AssertionError):  # the last one is torch's, without CUDA
+            ok = False
+        if not ok:
+            raise ParameterError(f"{name} of {owner} must be {text}, but it is {value!r}")
+
+
+def integer(low: int) -> Limit:
     """Limit of a hyperparameter: an integer of at least `low`."""
     text = f"an integer of at least {low}"
     return text, lambda v: isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= low
 
 
-def real(text: str, test: Callable[[Any], bool]) -> tuple[str, Callable[[Any], bool]]:
+def real(text: str, test: Callable[[Any], bool]) -> Limit:
     """Limit of a hyperparameter: a number that passes a test, described by `text`."""
     return text, lambda v: isinstance(v, Real) and not isinstance(v, bool) and test(v)
 
 
-def optional(limit: tuple[str, Callable[[Any], bool]]) -> tuple[str, Callable[[Any], bool]]:
+def optional(limit: Limit) -> Limit:
     """Limit of a hyperparameter that may also be None."""
     return f"None or {limit[0]}", lambda v: v is None or limit[1](v)
 
@@ -59,7 +73,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         (h, w) or (h, w, c) after a fit to images, which are rows of p = h w c pixel values inside; None for a table.
     """
 
-    limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]]
+    limits: ClassVar[dict[str, Limit]]
     clip: bool
     device: str
     random_state: Any
@@ -87,14 +101,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Check every hyperparameter against `limits`: name -> (what it must be, test)."""
-        for name, (text, test) in self.limits.items():
-            value = getattr(self, name)
-            try:
-                ok = bool(test(value))
-            except (TypeError, ValueError, RuntimeError, AssertionError):  # the last one is torch's, without CUDA
-                ok = False
-            if not ok:
-                raise ParameterError(f"{name} of {type(self).__name__} must be {text}, but it is {value!r}")
+        check(self.limits, {name: getattr(self, name) for name in self.limits}, type(self).__name__)
 
     def _tensors(self, X: Array) -> tuple[Tensor, Tensor]:
         """Return scaled x (n, p), zero where missing, and `missing`, on the device.

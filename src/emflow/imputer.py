@@ -18,7 +18,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from emflow import files
-from emflow.base import BOOLEAN, DEVICE, FLOW, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, integer, optional, real
+from emflow.base import BOOLEAN, DEVICE, FLOW, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, check, integer, optional, real
 from emflow.errors import DataError, DivergedError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.gaussian import Gaussian
@@ -31,7 +31,7 @@ from emflow.learn.train import train
 from emflow.refine.images import fit_images
 from emflow.refine.kinds import Refinement
 from emflow.refine.training import Size, fit_tables
-from emflow.staged import StagedImputer
+from emflow.staged import StagedImputer, plain
 from emflow.table.fill import fill_draw, fill_nearest, hide
 from emflow.table.schema import Array, from_objects
 
@@ -43,21 +43,12 @@ VALIDATED = 2000  # images in which pixels are hidden; on them, or so many rows,
 IMAGE_STEPS = 500  # of its training
 ENOUGH_ROWS = 700  # of a table, for the learned E-step to be of use
 
-
-SHARE = real("a number in [0, 1]", lambda v: 0 <= v <= 1)
+FRACTION = real("a number in [0, 1]", lambda v: 0 <= v <= 1)
 SETTINGS = {
     "batch_size": integer(1), "learning_rate": POSITIVE, "width": integer(0), "n_bins": integer(2),
     "n_pieces": integer(1), "n_neighbours": integer(1), "dropout": real("a number in [0, 1)", lambda v: 0 <= v < 1),
-    "error_weight": NOT_NEGATIVE, "reuse": integer(1), "like": SHARE, "weighed": SHARE, "haste": POSITIVE,
+    "error_weight": NOT_NEGATIVE, "reuse": integer(1), "like": FRACTION, "weighed": FRACTION, "haste": POSITIVE,
 }  # fmt: skip
-REFINE = (
-    f'"auto", "on", "off", or a dict with {", ".join(f"{name} ({text})" for name, (text, _) in SETTINGS.items())}',
-    lambda v: (
-        all(SETTINGS[name][1](value) for name, value in v.items())
-        if isinstance(v, dict) and v.keys() <= SETTINGS.keys()
-        else v in ("auto", "on", "off")
-    ),
-)
 
 
 class EMFlowImputer(StagedImputer):
@@ -188,7 +179,10 @@ class EMFlowImputer(StagedImputer):
         "hidden_width": optional(integer(1)),
         "reinit": BOOLEAN,
         "initial_fill": (f"one of {', '.join(FILLS)}", lambda v: v in FILLS),
-        "refine": REFINE,
+        "refine": (
+            '"auto", "on", "off", or a dict of settings',
+            lambda v: isinstance(v, dict) or v in ("auto", "on", "off"),
+        ),
         "refine_steps": optional(integer(1)),
         "store_rows": (
             "True, False, or an integer of at least 2",
@@ -335,6 +329,13 @@ class EMFlowImputer(StagedImputer):
         self._keep(run.model, refinement)
         return self
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if isinstance(self.refine, dict):
+            if unknown := self.refine.keys() - SETTINGS.keys():
+                raise ParameterError(f"refine has no {', '.join(map(repr, unknown))}; it has {', '.join(SETTINGS)}")
+            check(SETTINGS, self.refine, "refine")
+
     def _check_fill(self, n_rows: int) -> None:
         """Check the initial imputation, and how it is refined, against what X is."""
         kind, for_images = self.initial_fill, self.image_shape_ is not None
@@ -422,8 +423,7 @@ class EMFlowImputer(StagedImputer):
         try:
             refinement, records, n_steps = self._learn(run, x, missing, left)
         except DivergedError as diverged:
-            message = f"{diverged}. Kept: what was learnt before it. Lower learning_rate in refine."
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{diverged}. Kept: what was learnt before it.", RuntimeWarning, stacklevel=3)
             return None, True
         history += records
         done = history[-1]["step"] == n_steps
@@ -453,7 +453,7 @@ class EMFlowImputer(StagedImputer):
         if self.image_shape_ is not None:
             n_steps = self.refine_steps or IMAGE_STEPS
             return *fit_images(*data, self.image_shape_, n_steps, *options), n_steps
-        settings = self.refine if isinstance(self.refine, dict) else {}
+        settings = plain(self.refine) if isinstance(self.refine, dict) else {}
         size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows, **settings)
         return *fit_tables(*data, size, *options), size.n_steps
 

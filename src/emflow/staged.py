@@ -185,6 +185,8 @@ class StagedImputer(Imputer):
         for name, value in parameters.items():
             if isinstance(value, os.PathLike):
                 parameters[name] = os.fspath(value)
+            elif isinstance(value, dict):
+                parameters[name] = plain(value)
             elif isinstance(value, np.generic | np.ndarray | list | tuple):
                 parameters[name] = np.asarray(value).tolist()
         return parameters
@@ -196,6 +198,11 @@ class StagedImputer(Imputer):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "stages_")
+
+
+def plain(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Return numbers of NumPy's types as Python's, which JSON can hold."""
+    return {name: np.asarray(value).item() for name, value in numbers.items()}
 
 
 def _refinement(tensors: dict[str, Tensor], made_as: Any, device: str) -> Refinement | None:

@@ -272,7 +272,7 @@ def test_a_learned_e_step_that_diverges_leaves_what_there_is(make_refined, x, mo
         raise DivergedError("the loss of the network is not finite at step 3")
 
     monkeypatch.setattr(emflow.imputer, "fit_tables", diverge)
-    with pytest.warns(RuntimeWarning, match=r"at step 3\. Kept: .* Lower learning_rate in refine"):
+    with pytest.warns(RuntimeWarning, match=r"at step 3\. Kept: "):
         fitted = make_refined().fit(x)
     assert fitted.refinement_ is None
     assert not fitted.timed_out_

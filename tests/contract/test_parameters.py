@@ -6,6 +6,7 @@ import re
 import pytest
 
 from emflow import EMFlowImputer, GaussianImputer, ParameterError
+from emflow.imputer import SETTINGS
 
 NAN, INF = float("nan"), float("inf")
 EVERY_PARAMETER = [
@@ -143,7 +144,7 @@ OUT_OF_RANGE = {
         "reinit": BOOLEAN,
         "initial_fill": ("mode", None, 0, ["draw"]),
         "flow": ("conv", None, True),
-        "refine": (1, None, "yes", True, [], {"depth": 3}, {"width": -1}, {"width": 1.5}, {"like": 2}, {"dropout": 1}),
+        "refine": (1, None, "yes", True, []),
         "refine_steps": (0, -1, 1.5, "2", True),
         "store_rows": (0, 1, -1, 2.5, "2", None),
         "clip": BOOLEAN,
@@ -182,6 +183,18 @@ def test_every_parameter_has_values_to_refuse(cls, name):
 def test_out_of_range_is_refused_by_name(cls, name, value, x):
     with pytest.raises(ParameterError, match=rf"^{name}\b.* must be .*{re.escape(repr(value))}"):
         cls(**{name: value}).fit(x)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("value", [-1, "2", None, True, NAN])
+def test_settings_out_of_range_are_refused_by_name(name, value, x):
+    with pytest.raises(ParameterError, match=rf"^{name} of refine must be .*{re.escape(repr(value))}"):
+        EMFlowImputer(refine={name: value}).fit(x)
+
+
+def test_an_unknown_setting_is_refused_by_name(x):
+    with pytest.raises(ParameterError, match=r"^refine has no 'depth'; it has batch_size, .*haste$"):
+        EMFlowImputer(refine={"depth": 3, "width": 8}).fit(x)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ IMPUTERS = {
     "emflow": partial(EMFlowImputer, **SHORT, initial_fill="median"),
     "emflow from a gaussian": partial(EMFlowImputer, **SHORT, initial_fill="gaussian"),
     "emflow in double precision": partial(EMFlowImputer, **SHORT, dtype="float64", hidden_width=5, n_couplings=3),
-    "emflow, refined": partial(EMFlowImputer, refine={"width": 32}, refine_steps=3, random_state=0),
+    "emflow, refined": partial(EMFlowImputer, refine={"width": np.int64(32)}, refine_steps=3, random_state=0),
     "gaussian": partial(GaussianImputer, random_state=0),
 }
 

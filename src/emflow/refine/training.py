@@ -223,7 +223,9 @@ def _train(
         if step % 100 == 0 or progress >= 1:
             average = torch.stack(losses).mean().item()
             if not math.isfinite(average):
-                raise DivergedError(f"the loss of the network is not finite at step {step}")
+                raise DivergedError(
+                    f"the loss of the network is not finite at step {step}: lower learning_rate in refine"
+                )
             history.append({"step": step, "loss": average, "seconds": time.monotonic() - started})
             bar.set_postfix(loss=average)
             losses.clear()
