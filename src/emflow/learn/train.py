@@ -39,7 +39,7 @@ def train(
     epochs = run.settings.n_epochs
     bar = tqdm(
         total=run.settings.n_iterations * epochs, initial=run.iteration * epochs + run.epoch,
-        desc="emflow", unit="epoch", disable=not verbose,
+        desc="emflow", unit="epoch", disable=not (verbose and run.settings.n_iterations),
     )  # fmt: skip
     with bar, few_threads(run.settings.batch_size * run.x_hat.shape[1]):
         while not run.finished and (time.monotonic() < deadline or not run.stages):
