@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,6 +17,9 @@ FAR = 0.1  # weight of the squared distance next to the number of cells that agr
 STEPS, ROUNDING = 2.0**12, 0.3
 NEVER = -1e6  # score of a row that is none
 GROUP = 16  # scores of which the best is looked at first
+LEAF = 128  # at most so many rows are in a leaf, of the leaves
+VISITED = 16  # so many are searched
+POWERS = 8  # of the covariance, applied to a vector, turn it to where the spread is largest
 CHUNK = 512  # rows whose neighbours are looked for together
 
 
@@ -26,8 +31,8 @@ class Reference(nn.Module):
         sum_f w_f [ o_rf sum_k t_k(x_f) t_k(r_f) - FAR (x_f - r_f)^2 ]
 
     up to a constant: cells that are observed in r, too, and agree (t are the tents of the encoding) count most, and
-    squared distances tell among rows that agree equally. It is linear in a code of r, so that all scores are one matrix
-    product.
+    squared distances tell among rows that agree equally. It is linear in a code of r, so that scores are matrix
+    products. Rows that are alike share a leaf of a tree, and only the leaves that score best on average are searched.
 
     Attributes
     ----------
@@ -37,29 +42,42 @@ class Reference(nn.Module):
         1 where the value was observed, 0 where it was filled.
     weight : Tensor of shape (p,)
         Of the columns in the score.
+    leaf : Tensor of shape (l, m)
+        Numbers of the rows in each leaf; -1 where there is none.
     """
 
     x: Tensor
     observed: Tensor
     weight: Tensor
+    leaf: Tensor
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
         super().__init__()
         self.register_buffer("x", torch.zeros(n_rows, n_columns))
         self.register_buffer("observed", torch.zeros(n_rows, n_columns))
         self.register_buffer("weight", torch.ones(n_columns))
+        self.register_buffer("leaf", torch.full(leaf_shape(n_rows), -1))
+
+    def arrange(self) -> None:
+        """Put the rows into leaves; after they or the weights are set."""
+        self.leaf = leaves(self.x * self.weight.sqrt())
 
     def prepare(self, bins: Bins, encoding: Encoding) -> None:
-        """Compute what the search needs of the rows; after they are set or loaded."""
+        """Compute what the search needs of the rows; after they are arranged or loaded."""
+        self.bin = bins.index(self.x)
         tents = (encoding.tents(self.x) * self.observed[:, :, None]).flatten(1)
         code = torch.cat((tents, self.x, self.x.square(), torch.full_like(self.x[:, :1], ROUNDING / STEPS)), 1)
-        rest = -len(code) % GROUP  # rows that are never found make whole groups
-        self.code = functional.pad(code, (0, 0, 0, rest)).mT.contiguous()
-        self.code[-1, len(code) :] = NEVER
-        self.bin = bins.index(self.x)
+        there = self.leaf >= 0
+        members = functional.pad(code, (0, 0, 0, 1))[self.leaf]  # -1 is the last, which is zero
+        self.middle = (members.sum(1) / there.sum(1, keepdim=True).clamp_min(1)).mT.contiguous()
+        self.middle[-1, ~there.any(1)] = NEVER
+        members[~there, -1] = NEVER
+        self.code = members.mT.contiguous()
+        self.place = self.leaf.new_zeros(len(self.x), 2)  # of each row: its leaf, and where in it
+        self.place[self.leaf[there]] = there.nonzero()
 
     def search(self, x: Tensor, observed: Tensor, encoding: Encoding, k: int, itself: Tensor | None = None) -> Tensor:
-        """Return the k rows (n, k) most alike the standardised rows x (n, p), of which only observed cells count.
+        """Return k rows (n, k) that are like the standardised rows x (n, p), of which only observed cells count.
 
         `itself` (n,) holds for each row its own number among the reference rows, or -1; it is not found.
         """
@@ -71,13 +89,59 @@ class Reference(nn.Module):
             part, weight = x[rows], observed[rows] * self.weight
             tents = (encoding.tents(part) * weight[:, :, None]).flatten(1)
             query = torch.cat((tents, 2 * FAR * part * weight, -FAR * weight, torch.ones_like(part[:, :1])), 1)
-            score = (STEPS * query @ self.code).floor_()
-            if itself is not None:
-                own = itself[rows]
-                known = (own >= 0).nonzero().flatten()
-                score[known, own[known]] = -torch.inf
-            found.append(top(score, k))
+            found.append(self._find(STEPS * query, k, None if itself is None else itself[rows]))
         return torch.cat(found)
+
+    def _find(self, query: Tensor, k: int, itself: Tensor | None) -> Tensor:
+        n_leaves, size = self.leaf.shape
+        enough = GROUP * -(-2 * k // (GROUP * size))  # leaves to find k rows in, though some are not full
+        asked = (query @ self.middle).floor_().topk(min(max(VISITED, enough), n_leaves), 1, sorted=False).indices
+        score = self._scores(query, asked)
+        if itself is not None:
+            leaf, place = self.place[itself].unbind(1)
+            row, nth = ((asked == leaf[:, None]) & (itself >= 0)[:, None]).nonzero(as_tuple=True)
+            score[row, nth, place[row]] = -torch.inf
+        best = top(score.flatten(1), k)
+        return self.leaf[asked.gather(1, best // size), best % size]
+
+    def _scores(self, query: Tensor, asked: Tensor) -> Tensor:
+        """Return the scores (n, a, m) of the rows in the leaves that are asked (n, a): one leaf after the other."""
+        by_leaf = asked.flatten().argsort(stable=True)
+        query = query.index_select(0, by_leaf // asked.shape[1])
+        score = query.new_empty(len(query), self.leaf.shape[1])
+        first = 0
+        for leaf, n in enumerate(torch.bincount(asked.flatten()).tolist()):
+            if n:
+                torch.mm(query[first : first + n], self.code[leaf], out=score[first : first + n])
+            first += n
+        back = torch.empty_like(by_leaf).scatter_(0, by_leaf, torch.arange(len(by_leaf), device=by_leaf.device))
+        return score.floor_().index_select(0, back).view(*asked.shape, score.shape[1])
+
+
+def leaf_shape(n: int) -> tuple[int, int]:
+    """Return how many leaves n rows have, a power of two, and how many fit into one."""
+    if n <= VISITED * LEAF:
+        return 1, n + -n % GROUP
+    n_leaves = 1 << math.ceil(math.log2(n / LEAF))
+    return n_leaves, -(-n // n_leaves)
+
+
+def leaves(x: Tensor) -> Tensor:
+    """Return the numbers of the rows x (n, p) in leaves (l, m), -1 where there is none.
+
+    All rows are halved across the direction in which they are spread most, the halves likewise, and so on.
+    """
+    n_leaves, size = leaf_shape(len(x))
+    number = torch.arange(n_leaves * size, device=x.device)[None]
+    while len(number) < n_leaves:
+        member = x[number % len(x)]
+        member = member - member.mean(1, keepdim=True)
+        axis = torch.ones_like(member[:, :1]).mT
+        for _ in range(POWERS):
+            axis = functional.normalize(member.mT @ (member @ axis), dim=1)
+        order = (member @ axis).squeeze(2).argsort(dim=1, stable=True)
+        number = number.gather(1, order).view(2 * len(number), -1)
+    return torch.where(number < len(x), number, -1)
 
 
 def top(score: Tensor, k: int) -> Tensor:

@@ -90,13 +90,13 @@ class TableRefinement(nn.Module):
     @torch.no_grad()
     def distributions(self, x_hat: Tensor, missing: Tensor) -> Iterator[tuple[Cells, Tensor]]:
         """Yield, rows by rows, the missing cells of the completed rows x_hat (n, p), and how likely each bin is."""
-        for first in range(0, len(x_hat), CHUNK):
-            z_hat, holes = self.standard(x_hat[first : first + CHUNK]), missing[first : first + CHUNK]
+        for rows in missing.any(1).nonzero().flatten().split(CHUNK):
+            z_hat, holes = self.standard(x_hat.index_select(0, rows)), missing.index_select(0, rows)
             if len(z_hat) % BLOCK:
                 z_hat, holes = (pad(part, (0, 0, 0, -len(part) % BLOCK)) for part in (z_hat, holes))
             cells = Cells(*holes.nonzero(as_tuple=True))
             logit = self.log_probability(Batch(z_hat, holes, self.look_up(z_hat, holes)), cells)
-            yield Cells(cells.row + first, cells.column), logit.softmax(-1)
+            yield Cells(rows[cells.row], cells.column), logit.softmax(-1)
 
     def complete(self, x_hat: Tensor, missing: Tensor, clip: bool) -> Tensor:
         """Return the completed rows x_hat (n, p) with the mean of its distribution in each missing cell."""

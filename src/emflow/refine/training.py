@@ -137,6 +137,7 @@ def _begin(
         holes = missing.index_select(0, rows)
         model.reference.x = near_enough(model.standard(complete(x.index_select(0, rows), holes)))
         model.reference.observed = (~holes).float()
+        model.reference.arrange()
     return model.ready(), rows
 
 
@@ -258,6 +259,8 @@ def _weigh(model: TableRefinement, asked: Tensor) -> None:
     if model.network.attention is not None:
         weight = softplus(model.network.attention.agree) @ asked
         model.reference.weight.copy_(weight / weight.mean().clamp_min(torch.finfo(weight.dtype).tiny))
+        model.reference.arrange()
+        model.reference.prepare(model.bins, model.encoding)
 
 
 def _schedule(progress: float) -> float:

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 from emflow.refine import neighbours
 from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
-from emflow.refine.neighbours import Reference, top
+from emflow.refine.neighbours import Reference, leaf_shape, leaves, top
 
 
 def score(reference, encoding, x, observed):
@@ -17,15 +17,64 @@ def score(reference, encoding, x, observed):
     return ((agree - neighbours.FAR * apart) * (observed * reference.weight)[:, None]).sum(2)
 
 
-@pytest.fixture
-def table():
-    x = naive.random(300, 5).float().clamp(-4, 4)
-    missing = naive.random_missing(300, 5, 0.2)
-    reference = Reference(300, 5)
+def make(x):
+    missing = naive.random_missing(*x.shape, 0.2)
+    reference = Reference(*x.shape)
     reference.x, reference.observed = x, (~missing).float()
     encoding = Encoding.learn(x, missing, 16)
+    reference.arrange()
     reference.prepare(Bins.learn(x, missing, 16), encoding)
     return reference, encoding
+
+
+@pytest.fixture
+def table():
+    return make(naive.random(300, 5).float().clamp(-4, 4))
+
+
+@pytest.fixture
+def small_leaves(monkeypatch):
+    monkeypatch.setattr(neighbours, "LEAF", 20)
+    monkeypatch.setattr(neighbours, "VISITED", 16)
+
+
+@pytest.fixture(params=["one leaf", "many leaves"])
+def any_table(request):
+    if request.param == "many leaves":
+        request.getfixturevalue("small_leaves")
+    return make(naive.random(1000, 5).float().clamp(-4, 4))
+
+
+@pytest.mark.parametrize("n", [0, 1, 320, 321, 640, 641, 1000])
+def test_every_row_is_in_one_leaf(small_leaves, n):
+    x = naive.random(n, 3).float()
+    found = leaves(x)
+    assert found.shape == leaf_shape(n)
+    assert torch.equal(found[found >= 0].sort().values, torch.arange(n))
+    assert found.shape[0] == 1 or found.shape[1] <= 20
+
+
+def test_rows_in_a_leaf_are_alike(small_leaves):
+    x = naive.random(640, 3).float() * torch.tensor([1.0, 3, 1])
+    member = x[leaves(x)]
+    assert member.var(1).mean(0)[1] < 0.1 * x.var(0)[1]
+
+
+def test_most_of_those_most_alike_are_in_the_leaves_searched(small_leaves):
+    reference, encoding = make(naive.random(2000, 4).float().clamp(-4, 4))
+    x, observed = naive.random(200, 4).float().clamp(-4, 4), (~naive.random_missing(200, 4, 0.2)).float()
+    expected = score(reference, encoding, x, observed)
+    found = reference.search(x, observed, encoding, 10)
+    hits = (found[:, :, None] == expected.topk(10, 1).indices[:, None]).any(2)
+    assert 0.8 < hits.float().mean() < 1  # a quarter of the rows is looked at
+
+
+def test_rows_are_found_though_all_are_the_same(small_leaves):
+    """So that no leaf is better than another, and those without a row are not worse."""
+    reference, encoding = make(torch.zeros(1001, 3))
+    found = reference.search(torch.zeros(4, 3), torch.ones(4, 3), encoding, 900)
+    assert all(len(row.unique()) == 900 for row in found)
+    assert found.min() >= 0
 
 
 @pytest.mark.parametrize("chunk", [512, 7])
@@ -38,21 +87,21 @@ def test_those_most_alike_are_found(table, chunk, monkeypatch):
     assert_close(found.sort(1, descending=True).values, expected.topk(6, 1).values, atol=1e-3, rtol=0)
 
 
-def test_a_row_is_no_neighbour_of_itself(table):
-    reference, encoding = table
-    itself = torch.arange(300)
-    everything = torch.ones(300, 5)
+def test_a_row_is_no_neighbour_of_itself(any_table):
+    reference, encoding = any_table
+    itself = torch.arange(1000)
+    everything = torch.ones(1000, 5)
     with_itself = reference.search(reference.x, everything, encoding, 4)
     without = reference.search(reference.x, everything, encoding, 4, itself)
     assert (with_itself == itself[:, None]).any(1).float().mean() > 0.5
     assert not (without == itself[:, None]).any()
-    unknown = reference.search(reference.x, everything, encoding, 4, torch.full((300,), -1))
+    unknown = reference.search(reference.x, everything, encoding, 4, torch.full((1000,), -1))
     assert torch.equal(unknown, with_itself)
 
 
-def test_neighbours_do_not_depend_on_the_rows_beside(table):
+def test_neighbours_do_not_depend_on_the_rows_beside(any_table):
     """Not even where many rows are exactly as alike as each other."""
-    reference, encoding = table
+    reference, encoding = any_table
     x, observed = naive.random(60, 5).float().round(), torch.zeros(60, 5)
     observed[:, 2] = 1
     whole = reference.search(x, observed, encoding, 7)
@@ -78,6 +127,7 @@ def test_few_rows_have_few_neighbours(rows, itself, found):
     reference, x = Reference(rows, 2), naive.random(rows, 2).float()
     reference.x, reference.observed = x, torch.ones(rows, 2)
     encoding = Encoding(2, 3)
+    reference.arrange()
     reference.prepare(Bins(2, 4), encoding)
     asked = naive.random(rows or 5, 2).float()
     near = reference.search(asked, asked * 0 + 1, encoding, 10, torch.arange(rows) if itself else None)
