@@ -22,8 +22,8 @@ class DataMissingError(Exception):
     """The folder with the data sets is not there."""
 
 
-def split(name: str) -> tuple[Array, Array, Array, Array]:
-    """Return training rows with holes, test rows with holes, test rows, and the hidden cells of these."""
+def load(name: str) -> Array:
+    """Return a data set of the paper, columns scaled to [0, 1]."""
     folder = os.environ.get("EMFLOW_DATA")
     path = Path(folder or "") / f"{name}.parquet"
     if not folder or not path.is_file():
@@ -31,7 +31,12 @@ def split(name: str) -> tuple[Array, Array, Array, Array]:
     import pandas as pd
 
     X = pd.read_parquet(path).to_numpy(float)
-    X = (X - X.min(0)) / np.ptp(X, 0)
+    return (X - X.min(0)) / np.ptp(X, 0)
+
+
+def split(name: str) -> tuple[Array, Array, Array, Array]:
+    """Return training rows with holes, test rows with holes, test rows, and the hidden cells of these."""
+    X = load(name)
     rng = np.random.default_rng(SEED)
     missing = rng.random(X.shape) < 0.2
     test, train = np.split(rng.permutation(len(X)), [len(X) // 5])

@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from emflow.errors import DataError, DivergedError, EMFlowError, FileError, ParameterError
+from emflow.evaluation import Evaluation, Score, evaluate
 from emflow.gaussian_imputer import GaussianImputer
 from emflow.imputer import EMFlowImputer
 
@@ -13,8 +14,11 @@ __all__ = [
     "DivergedError",
     "EMFlowError",
     "EMFlowImputer",
+    "Evaluation",
     "FileError",
     "GaussianImputer",
     "ParameterError",
+    "Score",
     "__version__",
+    "evaluate",
 ]

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from emflow.errors import DataError, ParameterError
+from emflow.table import column
 from emflow.table.fill import fill_middle
-from emflow.table.images import ImageShape, hide, image_shape, to_rows, to_type
+from emflow.table.frame import Layout, is_frame
+from emflow.table.images import ImageShape, hide, image_shape, per_value, to_rows, to_type
 from emflow.table.schema import Array, Schema, read
 
 Limit = tuple[str, Callable[[Any], bool]]  # of a hyperparameter: what it must be, and a test
@@ -53,12 +55,30 @@ def _usable(device: Any) -> bool:
     return isinstance(device, str) and torch.zeros(1, device=device).double().sum().item() == 0
 
 
+def _is_kind(kind: Any) -> bool:
+    return kind in column.KINDS if isinstance(kind, str) else isinstance(kind, list | tuple) and len(kind) > 0
+
+
+def _is_pair(bounds: Any) -> bool:
+    low, high = bounds
+    return all(end is None or (isinstance(end, Real) and abs(float(end)) < np.inf) for end in (low, high))
+
+
 NOT_NEGATIVE = real("a number of at least 0", lambda v: 0 <= v < np.inf)
 POSITIVE = real("a positive number", lambda v: 0 < v < np.inf)
 SECONDS = optional(real("a positive number of seconds", lambda v: 0 < v < np.inf))
 BOOLEAN = ("True or False", lambda v: isinstance(v, bool | np.bool_))
 DEVICE = ('a device with double precision that torch finds here, like "cpu" or "cuda"', _usable)
 FLOW = ('"auto", "dense" or "convolutional"', lambda v: v in ("auto", "dense", "convolutional"))
+KINDS = (
+    f"None, or a dict from columns to {', '.join(map(repr, column.KINDS))} or a list of categories",
+    lambda v: v is None or (isinstance(v, dict) and all(_is_kind(kind) for kind in v.values())),
+)
+BOUNDS = (
+    "None, or a dict from columns to pairs (low, high) of numbers, or None for an open end",
+    lambda v: v is None or (isinstance(v, dict) and all(_is_pair(pair) for pair in v.values())),
+)
+UNSEEN = ('"error" or "missing"', lambda v: v in ("error", "missing"))
 SEED = ("None, a whole number from 0 to 2**32 - 1, or a RandomState", lambda v: bool(check_random_state(v)))
 
 
@@ -67,16 +87,22 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Attributes
     ----------
+    layout_ : Layout or None
+        The columns of a table: kinds, categories, bounds; None after a fit to images.
     schema_ : Schema
-        Range and middle of each column.
+        Range and middle of each column of numbers.
     image_shape_ : tuple or None
         (h, w) or (h, w, c) after a fit to images, which are rows of p = h w c pixel values inside; None for a table.
     """
 
     limits: ClassVar[dict[str, Limit]]
+    kinds: Any = None
+    bounds: Any = None
+    unseen: str = "error"
     clip: bool
     device: str
     random_state: Any
+    layout_: Layout | None
     schema_: Schema
     image_shape_: ImageShape | None
 
@@ -85,19 +111,45 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._check_parameters()
         shape = image_shape(X)
         X = self._read(X, missing, reset=True)
-        self.schema_ = Schema.learn(self, X) if shape is None else Schema.learn_pixels(X)
+        self.schema_ = Schema.learn_pixels(X) if self.layout_ is None else Schema.learn(self, X, self.layout_)
         self.image_shape_ = shape
         return X
 
     def _read(self, X: Any, missing: Any = None, *, reset: bool = False) -> Array:
-        """Return X as rows of floats (n, p), NaN where missing: a table, or images."""
+        """Return X as rows of floats (n, p), NaN where missing: a table, whose layout is learnt, or images."""
         shape = image_shape(X)
         if not reset and shape != self.image_shape_:
             raise DataError(f"fitted to {_kind(self.image_shape_)}, but X is {_kind(shape)}")
         if shape is not None:
+            if reset:
+                self.layout_ = None
             return read(self, to_rows(X, missing), reset=reset)
-        X = read(self, X, reset=reset)
-        return X if missing is None else hide(X, missing)
+        X = self._columns(X, reset)
+        if reset:
+            self.layout_ = self._learn_layout(X)
+        assert self.layout_ is not None
+        rows = self.layout_.encode(X, self.unseen)
+        return rows if missing is None else hide(rows, per_value(missing, X.shape)[:, self.layout_.owner])
+
+    def _columns(self, X: Any, reset: bool) -> Any:
+        """Return X as a frame, or as an array: of numbers, unless the layout has other columns."""
+        if is_frame(X) or self.kinds or (not reset and not self._layout.plain):
+            X = X if is_frame(X) else np.asarray(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            if not len(X):
+                raise DataError("X has 0 samples: it has no rows")
+            return X
+        return read(self, X, reset=reset)
+
+    def _learn_layout(self, X: Any) -> Layout:
+        if not is_frame(X) and not self.kinds and not self.bounds:
+            return Layout.numbers(X.shape[1])
+        return Layout.learn(X, self.kinds or {}, self.bounds or {})
+
+    @property
+    def _layout(self) -> Layout:
+        assert self.layout_ is not None
+        return self.layout_
 
     def _check_parameters(self) -> None:
         """Check every hyperparameter against `limits`: name -> (what it must be, test)."""
@@ -149,16 +201,26 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         rows = self._read(X, missing)
         return self._put_back(X, rows, self._complete(rows) if np.isnan(rows).any() else None)
 
-    def _put_back(self, X: Any, rows: Array, x_hat: Tensor | None) -> Array:
-        """Return X, which was read to `rows`, with scaled x_hat (n, p) in its missing cells, in its units and type."""
+    def _put_back(self, X: Any, rows: Array, x_hat: Tensor | None, without: tuple[str, ...] = ()) -> Any:
+        """Return X, which was read to `rows`, with scaled x_hat (n, p) in its missing cells, in its units and type.
+
+        Columns `without` whose kinds it is to be are left as they are.
+        """
+        if self.layout_ is not None and (is_frame(X) or not self.layout_.plain):
+            filled = rows if x_hat is None else np.where(np.isnan(rows), self._unscale(x_hat), rows)
+            self._check_finite(filled)
+            return self.layout_.decode(X, np.isnan(rows), filled, without)
         result = rows.copy() if self.image_shape_ is None else np.array(X).reshape(rows.shape)
         if x_hat is not None:
             holes = np.isnan(rows)
             result[holes] = to_type(self._unscale(x_hat)[holes], result.dtype)
-        lost = ~np.isfinite(result).all(1)
+        self._check_finite(result)
+        return result if self.image_shape_ is None else result.reshape(-1, *self.image_shape_)
+
+    def _check_finite(self, X: Array) -> None:
+        lost = ~np.isfinite(X).all(1)
         if lost.any():
             raise DataError(f"row {int(lost.argmax())} is so far from the training data that its imputation overflows")
-        return result if self.image_shape_ is None else result.reshape(-1, *self.image_shape_)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Fit to X and fill it; what `fit` takes beside X, like `missing`, is passed on."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, SECONDS, SEED, integer
+from emflow.base import BOOLEAN, BOUNDS, DEVICE, KINDS, NOT_NEGATIVE, SECONDS, SEED, UNSEEN, integer
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
 from emflow.latent.start import stationary_start
@@ -35,8 +35,10 @@ class GaussianImputer(StagedImputer):
         beta of equation 31: the diagonal is enlarged in proportion. Of use with few rows for many columns.
     max_time : float or None
         Seconds after which the current iteration is the last one.
+    kinds, bounds, unseen
+        As in `EMFlowImputer`: kinds and bounds of columns, and what a category is that `fit` did not see.
     clip : bool
-        Keep filled values within the observed range of the column.
+        Keep filled values within the observed range of the column, or its bounds.
     device : str
         "cpu", or a CUDA device.
     random_state : int, RandomState or None
@@ -62,6 +64,9 @@ class GaussianImputer(StagedImputer):
         "tol": NOT_NEGATIVE,
         "covariance_inflation": NOT_NEGATIVE,
         "max_time": SECONDS,
+        "kinds": KINDS,
+        "bounds": BOUNDS,
+        "unseen": UNSEEN,
         "clip": BOOLEAN,
         "device": DEVICE,
         "random_state": SEED,
@@ -75,6 +80,9 @@ class GaussianImputer(StagedImputer):
         tol: float = 3e-4,
         covariance_inflation: float = 1e-3,
         max_time: float | None = None,
+        kinds: dict[Any, Any] | None = None,
+        bounds: dict[Any, Any] | None = None,
+        unseen: str = "error",
         clip: bool = True,
         device: str = "cpu",
         random_state: Any = None,
@@ -84,6 +92,9 @@ class GaussianImputer(StagedImputer):
         self.tol = tol
         self.covariance_inflation = covariance_inflation
         self.max_time = max_time
+        self.kinds = kinds
+        self.bounds = bounds
+        self.unseen = unseen
         self.clip = clip
         self.device = device
         self.random_state = random_state

@@ -18,7 +18,22 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from emflow import files
-from emflow.base import BOOLEAN, DEVICE, FLOW, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, check, integer, optional, real
+from emflow.base import (
+    BOOLEAN,
+    BOUNDS,
+    DEVICE,
+    FLOW,
+    KINDS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SECONDS,
+    SEED,
+    UNSEEN,
+    check,
+    integer,
+    optional,
+    real,
+)  # fmt: skip
 from emflow.errors import DataError, DivergedError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.gaussian import Gaussian
@@ -107,8 +122,17 @@ class EMFlowImputer(StagedImputer):
     store_rows : bool or int
         Keep training rows of a table in the model, to look up those most alike a row that is filled: 16,000 of them at
         most, or so many. They go into the model's file. False does without them, and is less accurate.
+    kinds : dict or None
+        Kinds of columns by name, or by number in an array, where they are not what their types say: "continuous",
+        "integer", "ordinal", "binary", "nominal", "date", or "pass" to leave a column alone. A list of categories, from
+        low to high, makes an ordinal column of it.
+    bounds : dict or None
+        Least and greatest value that may be filled in, by column, like `{"age": (0, None)}`; otherwise the observed
+        range holds.
+    unseen : {"error", "missing"}
+        What a category is that `fit` did not see: an error, or a missing value, which is filled.
     clip : bool
-        Keep filled values within the observed range of the column.
+        Keep filled values within the observed range of the column, or its bounds.
     validation_fraction : float
         Share of the observed cells hidden during training to measure the error of each outer iteration; of images only
         in the first 2000.
@@ -188,6 +212,9 @@ class EMFlowImputer(StagedImputer):
             "True, False, or an integer of at least 2",
             lambda v: isinstance(v, bool | np.bool_) or integer(2)[1](v),
         ),
+        "kinds": KINDS,
+        "bounds": BOUNDS,
+        "unseen": UNSEEN,
         "clip": BOOLEAN,
         "validation_fraction": real("a number in [0, 0.5]", lambda v: 0 <= v <= 0.5),
         "tol": real("a number in [0, 1)", lambda v: 0 <= v < 1),
@@ -220,6 +247,9 @@ class EMFlowImputer(StagedImputer):
         refine: str | dict[str, float] = "auto",
         refine_steps: int | None = None,
         store_rows: bool | int = True,
+        kinds: dict[Any, Any] | None = None,
+        bounds: dict[Any, Any] | None = None,
+        unseen: str = "error",
         clip: bool = True,
         validation_fraction: float = 0.05,
         tol: float = 1e-3,
@@ -248,6 +278,9 @@ class EMFlowImputer(StagedImputer):
         self.refine = refine
         self.refine_steps = refine_steps
         self.store_rows = store_rows
+        self.kinds = kinds
+        self.bounds = bounds
+        self.unseen = unseen
         self.clip = clip
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -357,7 +390,7 @@ class EMFlowImputer(StagedImputer):
         """Return whether the E-step is learnt for so many rows or images."""
         if self.refine != "auto":
             return self.refine != "off"
-        return self.n_features_in_ < WIDE and (self.image_shape_ is not None or n_rows >= ENOUGH_ROWS)
+        return len(self.schema_.low) < WIDE and (self.image_shape_ is not None or n_rows >= ENOUGH_ROWS)
 
     def _time_left(self, started: float) -> float:
         return np.inf if self.max_time is None else self.max_time - (time.monotonic() - started)
@@ -367,9 +400,8 @@ class EMFlowImputer(StagedImputer):
         settings = self.settings(len(X))
         generator = torch.Generator().manual_seed(seed)
         x, missing = self._tensors(X)
-        channels = (*(self.image_shape_ or ()), 1, 1, 1)[2]
         checked = missing if self.image_shape_ is None else missing[:VALIDATED]
-        hidden = hide(checked, self.validation_fraction, generator, channels)
+        hidden = hide(checked, self.validation_fraction, generator, self._owner())
         values = x.take(hidden)
         holes = missing.flatten().index_fill(0, hidden, True).view_as(missing)
         dtype = getattr(torch, self.dtype)
@@ -385,6 +417,12 @@ class EMFlowImputer(StagedImputer):
             else:  # without outer iterations the other images would be filled for nothing
                 x_hat[:VALIDATED] = reimpute(stage, x_hat[:VALIDATED], Patterns(holes[:VALIDATED]), self.clip)
         return Run(settings, x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage)
+
+    def _owner(self) -> Tensor:
+        """Return for each column (p,) which pixel, or which column of the table, it is a part of."""
+        if self.layout_ is not None:
+            return torch.from_numpy(np.unique(self.layout_.owner, return_inverse=True)[1])
+        return torch.arange(len(self.schema_.low)) // (*(self.image_shape_ or ()), 1, 1, 1)[2]
 
     def _fit_start(self, x: Tensor, patterns: Patterns, generator: torch.Generator) -> Gaussian:
         """Return the Gaussian from whose conditional mean the outer iterations start."""
@@ -455,7 +493,7 @@ class EMFlowImputer(StagedImputer):
             return *fit_images(*data, self.image_shape_, n_steps, *options), n_steps
         settings = plain(self.refine) if isinstance(self.refine, dict) else {}
         size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows, **settings)
-        return *fit_tables(*data, size, *options), size.n_steps
+        return *fit_tables(*data, size, *options, self._owner()), size.n_steps
 
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""

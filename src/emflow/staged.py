@@ -15,12 +15,15 @@ from torch import Tensor
 
 from emflow import files, uncertainty
 from emflow.base import Imputer, integer, real
-from emflow.errors import FileError, ParameterError
+from emflow.errors import DataError, FileError, ParameterError
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import stages_from_tensors, stages_to_tensors, under
 from emflow.refine.kinds import KINDS, Refinement
+from emflow.table.frame import Layout, is_frame
 from emflow.table.schema import Array, Schema
+
+KEYED = "kinds", "bounds"  # parameters by column
 
 
 class StagedImputer(Imputer):
@@ -90,7 +93,7 @@ class StagedImputer(Imputer):
         return X if self.image_shape_ is None else X.reshape(-1, *self.image_shape_)
 
     @torch.no_grad()
-    def sample_imputations(self, X: Any, n_draws: int = 5, *, missing: Any = None) -> Array:
+    def sample_imputations(self, X: Any, n_draws: int = 5, *, missing: Any = None) -> Any:
         """Fill the missing cells of X by draws from their distribution, given what is observed: multiple imputation.
 
         Observed cells come back bit for bit. Seeded by `random_state`; what is drawn for a row depends on the row and
@@ -98,7 +101,7 @@ class StagedImputer(Imputer):
 
         Returns
         -------
-        ndarray of shape (n_draws, *shape of X)
+        ndarray of shape (n_draws, *shape of X), or a list of frames, if X is one
         """
         check_is_fitted(self)
         text, test = integer(1)
@@ -106,16 +109,17 @@ class StagedImputer(Imputer):
             raise ParameterError(f"n_draws must be {text}, but it is {n_draws!r}")
         rows = self._read(X, missing)
         stage, x_hat, holes = self._before_last(rows)
-        parts = uncertainty.draw(stage, self.refinement_, x_hat, holes, n_draws, self._seed(), self.clip)
-        draws = torch.cat(list(parts), 1)
-        return np.stack([self._put_back(X, rows, each) for each in draws])
+        nominal = [] if self.layout_ is None else self.layout_.nominal
+        parts = uncertainty.draw(stage, self.refinement_, x_hat, holes, n_draws, self._seed(), self.clip, nominal)
+        draws = [self._put_back(X, rows, each) for each in torch.cat(list(parts), 1)]
+        return draws if is_frame(X) else np.stack(draws)
 
     @torch.no_grad()
-    def intervals(self, X: Any, coverage: float = 0.9, *, missing: Any = None) -> tuple[Array, Array]:
+    def intervals(self, X: Any, coverage: float = 0.9, *, missing: Any = None) -> tuple[Any, Any]:
         """Return lower and upper ends, of the shape of X, between which a missing cell lies with this probability.
 
         Each for itself, as much probability beyond one end as beyond the other. Observed cells have their value in
-        both.
+        both. Categories without an order have no interval, and stay missing in both: see `predict_proba`.
         """
         check_is_fitted(self)
         text, test = real("a number in (0, 1)", lambda v: 0 < v < 1)
@@ -124,8 +128,33 @@ class StagedImputer(Imputer):
         rows = self._read(X, missing)
         stage, x_hat, holes = self._before_last(rows)
         ends = uncertainty.intervals(stage, self.refinement_, x_hat, holes, coverage, self._seed(), self.clip)
-        lower, upper = (self._put_back(X, rows, end) for end in ends)
+        lower, upper = (self._put_back(X, rows, end, without=("nominal", "binary")) for end in ends)
         return lower, upper
+
+    @torch.no_grad()
+    def predict_proba(self, X: Any, *, missing: Any = None) -> dict[Any, Array]:
+        """Return, for every nominal or binary column, how probable each of its categories is in each row (n, k).
+
+        They are in the order of `categories_`. An observed category has probability one; a row whose category is seen,
+        but not among the 40 most frequent, has NaN.
+        """
+        check_is_fitted(self)
+        rows = self._read(X, missing)
+        if self.layout_ is None:
+            raise DataError("images have no categories")
+        filled = np.where(np.isnan(rows), self._unscale(self._complete(rows)), rows)
+        return {
+            column.name: column.probabilities(filled[:, at])
+            for column, at in self.layout_.places()
+            if column.kind in ("nominal", "binary")
+        }
+
+    @property
+    def categories_(self) -> dict[Any, list[Any]]:
+        """The categories of every column that has any, by its name."""
+        check_is_fitted(self)
+        columns = () if self.layout_ is None else self.layout_.columns
+        return {column.name: list(column.categories) for column in columns if column.categories}
 
     def _before_last(self, X: Array) -> tuple[Stage, Tensor, Tensor]:
         """Return the last stage, scaled rows x_hat (n, p) as it takes them, and `missing`."""
@@ -143,6 +172,7 @@ class StagedImputer(Imputer):
             "version": version("emflow-impute"),
             "parameters": self._portable_parameters(),
             "schema": asdict(self.schema_),
+            "layout": None if self.layout_ is None else self.layout_.to_json(),
             "names": list(map(str, names)) if (names := getattr(self, "feature_names_in_", None)) is not None else None,
             "n_features": self.n_features_in_,
             "image_shape": self.image_shape_,
@@ -161,10 +191,15 @@ class StagedImputer(Imputer):
         if header.get("kind") != cls.__name__:
             raise FileError(f"{path} holds a {header.get('kind')}, not a {cls.__name__}")
         try:
-            imputer = cls(**header["parameters"])
+            parameters = header["parameters"]
+            for name in KEYED:
+                if parameters[name] is not None:
+                    parameters[name] = dict(parameters[name])
+            imputer = cls(**parameters)
             if device is not None:
                 imputer.device = device
             imputer.schema_ = Schema(**header["schema"])
+            imputer.layout_ = None if header["layout"] is None else Layout.from_json(header["layout"])
             imputer.n_features_in_ = header["n_features"]
             imputer.image_shape_ = None if header["image_shape"] is None else tuple(header["image_shape"])
             if header["names"] is not None:
@@ -185,6 +220,8 @@ class StagedImputer(Imputer):
         for name, value in parameters.items():
             if isinstance(value, os.PathLike):
                 parameters[name] = os.fspath(value)
+            elif name in KEYED and value is not None:
+                parameters[name] = list(value.items())  # the keys of JSON are texts
             elif isinstance(value, dict):
                 parameters[name] = plain(value)
             elif isinstance(value, np.generic | np.ndarray | list | tuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -20,7 +20,14 @@ ENOUGH_DRAWS = 200  # for an interval, where there is no distribution to read it
 
 @torch.no_grad()
 def draw(
-    stage: Stage, refinement: Refinement | None, x_hat: Tensor, missing: Tensor, n_draws: int, seed: int, clip: bool
+    stage: Stage,
+    refinement: Refinement | None,
+    x_hat: Tensor,
+    missing: Tensor,
+    n_draws: int,
+    seed: int,
+    clip: bool,
+    nominal: Sequence[slice] = (),
 ) -> Iterator[Tensor]:
     """Yield, rows by rows, completed rows (n_draws, rows, p) with draws from their joint distribution.
 
@@ -35,30 +42,57 @@ def draw(
         The last one.
     x_hat : Tensor of shape (n, p)
         Rows as it takes them.
+    nominal : slices
+        Columns that stand for the categories of one: of them, one is drawn.
     """
     rng = np.random.default_rng(seed)
     stage, rows = stage.to(x_hat.dtype), max(1, CHUNK_CELLS // (x_hat.shape[1] * n_draws))
     for part, holes in zip(x_hat.split(rows), missing.split(rows), strict=True):
         noise = torch.from_numpy(rng.standard_normal((len(part), n_draws, part.shape[1]))).to(stage.gaussian.mean)
-        values = _draw_rows(stage, refinement, part, holes, noise.unbind(1), clip)
+        values = _draw_rows(stage, refinement, part, holes, noise.unbind(1), clip, nominal)
         yield torch.where(holes, values.clamp(0, 1) if clip else values, part)
 
 
 def _draw_rows(
-    stage: Stage, refinement: Refinement | None, x_hat: Tensor, missing: Tensor, noise: tuple[Tensor, ...], clip: bool
+    stage: Stage,
+    refinement: Refinement | None,
+    x_hat: Tensor,
+    missing: Tensor,
+    noise: tuple[Tensor, ...],
+    clip: bool,
+    nominal: Sequence[slice],
 ) -> Tensor:
     flow, patterns = stage.flow, Patterns(missing)
     conditional = Conditional(stage.gaussian, patterns.layout(torch.arange(len(x_hat), device=x_hat.device)))
     z, _ = flow.encode(x_hat)
     z_hat, apart = conditional.mean(z), [conditional.residual(each).to(z) for each in noise]
-    if refinement is None:
+    if not nominal and refinement is None:
         return torch.stack([flow.decode(z_hat + each)[0] for each in apart])
     filled = reimpute(stage, x_hat, patterns, clip)
+    refined = filled if refinement is None else refinement.complete(filled, missing, clip)
+    if not isinstance(refinement, TableRefinement):
+        values = torch.stack([flow.decode(z_hat + each)[0] + (refined - filled) for each in apart])
+        if not nominal:
+            return values
+    deviation = conditional.deviation().to(z).masked_fill_(~missing, 1)
+    level = torch.special.ndtr(torch.stack(apart) / deviation)
     if isinstance(refinement, TableRefinement):
-        deviation = conditional.deviation().to(z).masked_fill_(~missing, 1)
-        return refinement.quantiles(filled, missing, torch.special.ndtr(torch.stack(apart) / deviation))
-    moved = refinement.complete(filled, missing, clip) - filled
-    return torch.stack([flow.decode(z_hat + each)[0] + moved for each in apart])
+        values = refinement.quantiles(filled, missing, level)
+    for at in nominal:
+        values[:, :, at] = _one_of(refined[:, at], level[:, :, at])
+    return values
+
+
+def _one_of(share: Tensor, level: Tensor) -> Tensor:
+    """Return which category (d, n, k) is drawn, 1 for it and 0 for the others, given their shares (n, k).
+
+    Uniform levels (d, n, k) are turned into Gumbel noise, under which the largest sum is each category as often as it
+    should be; so what is drawn depends on the other cells as the levels do.
+    """
+    tiny = torch.finfo(share.dtype).tiny
+    gumbel = -torch.log(-torch.log(level.clamp(tiny, 1 - torch.finfo(share.dtype).eps / 2)))
+    best = (share.clamp_min(tiny).log() + gumbel).argmax(-1)
+    return torch.nn.functional.one_hot(best, share.shape[1]).to(share)
 
 
 @torch.no_grad()

@@ -18,7 +18,10 @@ KNOWN["uncertainty"] = {"latent", "learn", "refine"}
 KNOWN["base"] = {"table", "errors"}
 KNOWN["baselines"] = {"base", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
-IMPORTERS = {"table": {"table", "base", "staged", "imputer", "baselines", "experiments"}, "cli": {"__main__"}}
+IMPORTERS = {
+    "table": {"table", "base", "staged", "imputer", "evaluation", "baselines", "experiments"},
+    "cli": {"__main__"},
+}
 IMPORTERS |= {
     "experiments": {"experiments", "cli"},
     "datasets": {"datasets", "experiments"},

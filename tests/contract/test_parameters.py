@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from emflow import EMFlowImputer, GaussianImputer, ParameterError
+from emflow import DataError, EMFlowImputer, GaussianImputer, ParameterError
 from emflow.imputer import SETTINGS
 
 NAN, INF = float("nan"), float("inf")
@@ -69,6 +69,25 @@ def on_device(make, name, x, tmp_path, capsys):
 SLOW_EM = {"n_couplings": 0, "step_scale": 0.1, "reinit": False, "initial_fill": "draw", "covariance_inflation": 0.0}
 SLOW_EM |= {"n_iterations": 3, "n_epochs": 1, "patience": 1, "random_state": 1}
 
+
+def at_a_new_category(make, name, x, tmp_path, capsys):
+    """The parameter says what becomes of a category that `fit` did not see."""
+    new = x.round()
+    new[0, 0] = 77
+    for parameters in ({}, {name: "missing"}):
+        model = make(kinds={0: "nominal"}, **parameters).fit(x.round())
+        try:
+            yield 77 in model.transform(new)
+        except DataError:
+            yield "error"
+
+
+OF_COLUMNS = {
+    "kinds": in_model({0: "integer"}),
+    "bounds": in_model({0: (-0.1, 0.1)}),
+    "unseen": at_a_new_category,
+}
+
 REFINED = {"refine": "on", "refine_steps": 3, "validation_fraction": 0}
 
 EFFECTS = {
@@ -90,6 +109,7 @@ EFFECTS = {
         "refine": in_model("off", **REFINED),
         "refine_steps": in_model(2, **REFINED),
         "store_rows": in_model(20, **REFINED),
+        **OF_COLUMNS,
         "clip": in_model(False),
         "validation_fraction": in_model(0.4),
         "tol": in_model(0.99, **SLOW_EM),
@@ -105,6 +125,7 @@ EFFECTS = {
         "n_iterations": in_model(1),
         "tol": in_model(0.5),
         "covariance_inflation": in_model(0.1),
+        **OF_COLUMNS,
         "clip": in_model(False),
         "max_time": in_model(1e-9),
         "device": on_device,
@@ -127,6 +148,11 @@ BOOLEAN = (1, None, "yes")
 BETA = (-0.1, NAN, INF, "much", None, True)
 DEVICE = ("nowhere", None, 1.5, "cuda:99")
 SEED = (-1, "seed", 1.5)
+COLUMNS = {
+    "kinds": (3, "nominal", {0: "number"}, {0: 3}, {0: []}, [0]),
+    "bounds": (3, (0, 1), {0: 1}, {0: (1,)}, {0: ("a", None)}, {0: (NAN, 1)}, {0: (0, INF)}),
+    "unseen": (None, "fill", True),
+}
 
 OUT_OF_RANGE = {
     EMFlowImputer: {
@@ -147,6 +173,7 @@ OUT_OF_RANGE = {
         "refine": (1, None, "yes", True, []),
         "refine_steps": (0, -1, 1.5, "2", True),
         "store_rows": (0, 1, -1, 2.5, "2", None),
+        **COLUMNS,
         "clip": BOOLEAN,
         "validation_fraction": (-0.1, 0.6, NAN, None),
         "tol": (-0.1, 1, NAN, None),
@@ -162,6 +189,7 @@ OUT_OF_RANGE = {
         "n_iterations": COUNT,
         "tol": (-0.1, NAN, INF, None),
         "covariance_inflation": (*BETA, (0.1,)),
+        **COLUMNS,
         "clip": BOOLEAN,
         "max_time": (0, -1, NAN, INF, "soon"),
         "device": DEVICE,

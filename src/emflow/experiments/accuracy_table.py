@@ -98,7 +98,9 @@ def _seconds(experiment: Experiment, results: Results, quick: bool) -> Block:
         found = (_records(experiment, dataset, "mcar", method, results, quick) for method in experiment.methods)
         rows.append([label(dataset), *(_times(records) for records in found)])
     return Block(
-        "Seconds to fit / to fill the test rows, MCAR, 20 %", ["", *_labels(experiment, experiment.methods)], rows
+        "Seconds to fit / to fill the test rows, MCAR, 20 %: the least of the seeds, as other jobs ran beside some",
+        ["", *_labels(experiment, experiment.methods)],
+        rows,
     )
 
 
@@ -106,7 +108,7 @@ def _times(records: Iterable[Record]) -> str:
     done = [record for record in records if record["fit_seconds"] is not None and record["rmse"] is not None]
     if not done:
         return "-"
-    fit, transform = (np.mean([record[name] for record in done]) for name in ("fit_seconds", "transform_seconds"))
+    fit, transform = (min(record[name] for record in done) for name in ("fit_seconds", "transform_seconds"))
     return f"{fit:.1f} / {transform:.2f}"
 
 

@@ -90,7 +90,8 @@ class TableRefinement(nn.Module):
     @torch.no_grad()
     def distributions(self, x_hat: Tensor, missing: Tensor) -> Iterator[tuple[Cells, Tensor]]:
         """Yield, rows by rows, the missing cells of the completed rows x_hat (n, p), and how likely each bin is."""
-        for rows in missing.any(1).nonzero().flatten().split(CHUNK):
+        incomplete = missing.any(1).nonzero().flatten()
+        for rows in incomplete.split(CHUNK) if len(incomplete) else ():
             z_hat, holes = self.standard(x_hat.index_select(0, rows)), missing.index_select(0, rows)
             if len(z_hat) % BLOCK:
                 z_hat, holes = (pad(part, (0, 0, 0, -len(part) % BLOCK)) for part in (z_hat, holes))

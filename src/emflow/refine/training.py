@@ -97,6 +97,7 @@ def fit_tables(
     generator: torch.Generator,
     max_time: float = math.inf,
     verbose: bool = False,
+    owner: Tensor | None = None,
 ) -> tuple[TableRefinement, list[dict[str, Any]]]:
     """Return the E-step learnt from the rows x (n, p), and a history.
 
@@ -106,12 +107,15 @@ def fit_tables(
         The completion that is to be refined.
     max_time : float
         Seconds; training is made short enough to end by then, with its learning rate at zero as ever.
+    owner : Tensor of shape (p,), optional
+        Counts up from 0; columns with the same one are hidden together.
     """
     seed = int(torch.randint(2**31, (), generator=generator))
     with torch.random.fork_rng(devices=[]), few_threads(size.batch_size * size.width):
         torch.manual_seed(seed)  # weights and dropout know no generator; what the caller has seeded is put back
         model, rows = _begin(x, missing, complete, size, generator)
-        examples = _Examples(x, missing, complete, model, rows, size, generator)
+        owner = torch.arange(x.shape[1]) if owner is None else owner
+        examples = _Examples(x, missing, complete, model, rows, owner, size, generator)
         history = _train(model, examples, size, max_time, verbose)
     return model, history
 
@@ -151,10 +155,12 @@ class _Examples:
         complete: Complete,
         model: TableRefinement,
         reference: Tensor,
+        owner: Tensor,
         size: Size,
         generator: torch.Generator,
     ) -> None:
         self.x, self.missing, self.complete, self.model, self.generator = x, missing, complete, model, generator
+        self.owner = owner
         self.batch_size, self.kept, self.like = min(size.batch_size, len(x)), size.reuse, size.like
         self.chunk = self.batch_size * max(1, min(len(x), EXAMPLES) // self.batch_size)
         self.place = torch.full((len(x),), -1, device=x.device)
@@ -185,7 +191,7 @@ class _Examples:
         """Draw cells (n, p) to hide: in most rows those that another row lacks, in the others any."""
         low, high = SHARE
         share = low + (high - low) * torch.rand(n, 1, generator=self.generator)
-        cells = torch.rand(n, self.x.shape[1], generator=self.generator) < share
+        cells = (torch.rand(n, int(self.owner[-1]) + 1, generator=self.generator) < share)[:, self.owner]
         like = torch.rand(n, 1, generator=self.generator) < self.like
         other = torch.randint(len(self.x), (n,), generator=self.generator)
         cells, like, other = (part.to(self.x.device) for part in (cells, like, other))

@@ -57,15 +57,16 @@ def _nearest(missing: Array) -> Array:
     return flat
 
 
-def hide(missing: Tensor, fraction: float, generator: torch.Generator, channels: int = 1) -> Tensor:
+def hide(missing: Tensor, fraction: float, generator: torch.Generator, owner: Tensor | None = None) -> Tensor:
     """Choose observed cells to hide for validation, by flat position: a share of them, never the last ones of a column.
 
-    Every column keeps at least half of its observed cells, and two at the least. So many neighbouring columns as there
-    are `channels` are hidden together: the other channels of a pixel would tell too much of it.
+    Every column keeps at least half of its observed cells, and two at the least. Columns that have the same `owner`
+    (p,), which counts up from 0, are hidden together: the other channels of a pixel would tell too much of it.
     """
     n, p = missing.shape
-    drawn = torch.rand(n, p // channels, generator=generator).to(missing.device) < fraction
-    hidden = drawn.repeat_interleave(channels, 1) & ~missing
+    owner = torch.arange(p) if owner is None else owner
+    drawn = torch.rand(n, int(owner[-1]) + 1, generator=generator) < fraction
+    hidden = drawn[:, owner].to(missing.device) & ~missing
     observed = (~missing).sum(0)
     spare = torch.minimum(observed // 2, observed - 2).clamp_min(0)
     hidden &= hidden.cumsum(0) <= spare

@@ -34,16 +34,17 @@ def to_rows(X: Any, missing: Any = None) -> Array:
     single = array.dtype.itemsize < 4 or array.dtype == np.float32
     rows = array.reshape(len(array), -1).astype(np.float32 if single else np.float64)  # a copy, whatever the type
     if missing is not None:
-        rows[_per_value(missing, array.shape).reshape(rows.shape)] = np.nan
+        rows[per_value(missing, array.shape).reshape(rows.shape)] = np.nan
     return rows
 
 
 def hide(X: Array, missing: Any) -> Array:
-    """Return a copy of the table X (n, p) with NaN where `missing`, an array of bool of the same shape, says so."""
-    return np.where(_per_value(missing, X.shape), np.nan, X).astype(X.dtype)
+    """Return a copy of the table X (n, p) with NaN where `missing` (n, p) says so."""
+    return np.where(missing, np.nan, X).astype(X.dtype)
 
 
-def _per_value(given: Any, shape: tuple[int, ...]) -> Array:
+def per_value(given: Any, shape: tuple[int, ...]) -> Array:
+    """Return `missing` as the user gave it, for every value of an array of this shape."""
     missing: Array = np.asarray(given)
     if missing.dtype != bool:
         raise DataError(f"missing must be an array of True (missing) and False, but it is of type {missing.dtype}")

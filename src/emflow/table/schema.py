@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from emflow.errors import DataError
+from emflow.table.frame import Layout
 
 Array = NDArray[Any]
 
@@ -65,7 +66,7 @@ def from_objects(X: Any, error: Exception) -> Any:
             except (TypeError, ValueError):
                 name = str(j) if names is None else repr(names[j])
                 text = f"column {name} holds the text {str(value)!r} in row {i}"
-                raise DataError(f"{text}: emflow takes numbers; encode or drop the column") from error
+                raise DataError(f"{text}: encode or drop it, or name a kind for the column in `kinds`") from error
         elif isinstance(value, Real | np.bool_):
             floats[i, j] = float(value)
         else:
@@ -91,16 +92,24 @@ class Schema:
     middle: list[float]
 
     @classmethod
-    def learn(cls, estimator: Any, X: Array) -> Schema:
-        """Learn from a table X (n, p), NaN where missing. A column without any value is an error."""
-        empty = np.isnan(X).all(0)
+    def learn(cls, estimator: Any, X: Array, layout: Layout | None = None) -> Schema:
+        """Learn from a table X (n, p), NaN where missing. A column without any value is an error.
+
+        Bounds that the user has given take the place of the observed range.
+        """
+        layout = layout or Layout.numbers(X.shape[1])
+        empty, owner = np.isnan(X).all(0), layout.owner
         if empty.any():
-            names = ", ".join(column_name(estimator, int(j)) for j in np.flatnonzero(empty))
+            names = ", ".join(column_name(estimator, owner[j]) for j in np.flatnonzero(empty))
             raise DataError(f"no observed value in column {names}: drop it, there is nothing to learn from")
         X = X.astype(np.float64)
-        schema = cls(np.nanmin(X, 0).tolist(), np.nanmax(X, 0).tolist(), np.nanmedian(X, 0).tolist())
+        low, high = np.nanmin(X, 0).tolist(), np.nanmax(X, 0).tolist()
+        for j, column in enumerate(layout.columns[k] for k in owner):
+            low[j] = low[j] if column.low is None else column.low
+            high[j] = high[j] if column.high is None else column.high
+        schema = cls(low, high, np.clip(np.nanmedian(X, 0), low, high).tolist())
         if not np.isfinite(schema.span).all():
-            name = column_name(estimator, int(np.isinf(schema.span).argmax()))
+            name = column_name(estimator, owner[int(np.isinf(schema.span).argmax())])
             raise DataError(f"column {name} spans more than double precision can hold: rescale it")
         return schema
 

@@ -59,7 +59,7 @@ def test_columns_keep_half_of_their_cells_and_two_at_least():
 def test_channels_of_a_pixel_are_hidden_together():
     missing = naive.random_missing(40, 5, 0.3).repeat_interleave(3, 1)
     hidden = torch.zeros_like(missing).flatten()
-    hidden[hide(missing, 0.2, generator(), channels=3)] = True
+    hidden[hide(missing, 0.2, generator(), torch.arange(missing.shape[1]) // 3)] = True
     pixels = hidden.view(40, 5, 3)
     assert pixels.any()
     assert torch.equal(pixels.any(2), pixels.all(2))
