@@ -5,6 +5,7 @@ from importlib.metadata import version
 from emflow.errors import DataError, DivergedError, EMFlowError, FileError, ParameterError
 from emflow.gaussian_imputer import GaussianImputer
 from emflow.imputer import EMFlowImputer
+from emflow.pool import Pooled, pool
 
 __version__ = version("emflow-impute")
 
@@ -16,5 +17,7 @@ __all__ = [
     "FileError",
     "GaussianImputer",
     "ParameterError",
+    "Pooled",
     "__version__",
+    "pool",
 ]
