@@ -6,6 +6,7 @@ from emflow.errors import DataError, DivergedError, EMFlowError, FileError, Para
 from emflow.evaluation import Evaluation, Score, evaluate
 from emflow.gaussian_imputer import GaussianImputer
 from emflow.imputer import EMFlowImputer
+from emflow.pool import Pooled, pool
 
 __version__ = version("emflow-impute")
 
@@ -18,7 +19,9 @@ __all__ = [
     "FileError",
     "GaussianImputer",
     "ParameterError",
+    "Pooled",
     "Score",
     "__version__",
     "evaluate",
+    "pool",
 ]

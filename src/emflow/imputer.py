@@ -48,6 +48,7 @@ from emflow.refine.kinds import Refinement
 from emflow.refine.training import Size, fit_tables
 from emflow.staged import StagedImputer, plain
 from emflow.table.fill import fill_draw, fill_nearest, hide
+from emflow.table.frame import is_frame
 from emflow.table.schema import Array, from_objects
 
 STEPS = 150  # of a training phase, where the number of epochs is left open
@@ -506,6 +507,8 @@ class EMFlowImputer(StagedImputer):
         return Settings(**values)
 
     def _read_initial(self, initial: Any, X: Array) -> Array:
+        if self.layout_ is not None and (is_frame(initial) or not self.layout_.plain):
+            initial = self.layout_.encode(self._columns(initial, reset=False), self.unseen)
         try:
             initial = np.asarray(initial, dtype=np.float64)
         except (TypeError, ValueError) as error:

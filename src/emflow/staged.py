@@ -78,10 +78,11 @@ class StagedImputer(Imputer):
         return np.where(np.isnan(density), -np.inf, density)
 
     @torch.no_grad()
-    def sample(self, n_samples: int = 1) -> Array:
+    def sample(self, n_samples: int = 1) -> Any:
         """Draw new rows (n_samples, p), or images, from the last stage: z from its Gaussian, decoded.
 
-        Seeded by `random_state`.
+        Seeded by `random_state`. Where columns are not all continuous numbers, a dict with a list for each of them,
+        of which any frame can be made.
         """
         check_is_fitted(self)
         text, test = integer(1)
@@ -90,7 +91,9 @@ class StagedImputer(Imputer):
         gaussian = self.stages_[-1].gaussian
         z = gaussian.sample(n_samples, torch.Generator().manual_seed(self._seed()))
         X = self._unscale(self.stages_[-1].to(z.dtype).flow.decode(z)[0])
-        return X if self.image_shape_ is None else X.reshape(-1, *self.image_shape_)
+        if self.layout_ is not None:
+            return X if self.layout_.plain else self.layout_.to_columns(X)
+        return X.reshape(-1, *(self.image_shape_ or ()))
 
     @torch.no_grad()
     def sample_imputations(self, X: Any, n_draws: int = 5, *, missing: Any = None) -> Any:

@@ -325,3 +325,48 @@ def test_intervals_of_a_frame():
     for end in (low, high):
         assert end["word"].equals(frame["word"])
         assert end.dtypes.equals(frame.dtypes)
+
+
+@pytest.mark.parametrize("names", [[0, 1], pd.MultiIndex.from_tuples([("a", 1), ("a", 2)])], ids=["numbers", "levels"])
+def test_names_need_not_be_texts(names):
+    frame = pd.DataFrame([[1.0, 2], [2, None], [3, 6], [4, 8]], columns=names)
+    filled = fitted(frame).transform(frame)
+    assert filled.columns.equals(frame.columns)
+    assert filled.iloc[1, 1] == pytest.approx(4, abs=0.1)
+
+
+def test_names_must_differ():
+    frame = pd.DataFrame([[1.0, 2], [2, None]], columns=["a", "a"])
+    with pytest.raises(DataError, match="'a' 2 times"):
+        fitted(frame)
+
+
+def test_long_texts_of_pyarrow():
+    table = in_pyarrow()
+    table = table.set_column(3, "word", table["word"].cast(pa.large_string()))
+    assert_only_holes_changed(fitted(table).transform(table), table)
+
+
+def test_a_start_of_ones_own_can_be_a_frame():
+    frame = in_pandas()[["number", "word", "day"]]
+    start = frame.ffill().bfill()
+    imputer = EMFlowImputer(n_iterations=1, n_epochs=1, random_state=0)
+    first = imputer.fit(frame, initial=start).transform(frame)
+    assert_only_holes_changed(first, frame)
+    other = imputer.fit(frame, initial=start[::-1].set_index(start.index)).transform(frame)
+    assert not other["number"].equals(first["number"])
+
+
+def test_new_rows_are_columns_by_name():
+    drawn = fitted(in_polars()).sample(50)
+    assert set(drawn["word"]) <= {"red", "green", "blue"}
+    assert all(isinstance(value, int) for value in drawn["count"])
+    assert min(drawn["time"]) > dt.datetime(2019, 1, 1)
+    assert "note" not in drawn
+    assert pl.DataFrame(drawn).height == 50
+
+
+def test_dates_as_objects_can_all_be_missing():
+    frame = in_pandas()[["number", "day"]]
+    gone = frame.assign(day=pd.Series([None] * N, dtype=object, index=frame.index))
+    assert all(type(value) is dt.date for value in fitted(frame).transform(gone)["day"])

@@ -17,6 +17,7 @@ KNOWN["refine"] = {"errors", "threads", "refine"}
 KNOWN["uncertainty"] = {"latent", "learn", "refine"}
 KNOWN["base"] = {"table", "errors"}
 KNOWN["baselines"] = {"base", "flow", "table", "errors", "threads", "baselines"}
+KNOWN["pool"] = {"errors"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
 IMPORTERS = {
     "table": {"table", "base", "staged", "imputer", "evaluation", "baselines", "experiments"},

@@ -12,6 +12,7 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
 from emflow.errors import DataError, ParameterError
@@ -25,14 +26,21 @@ FEW = 20  # unless there are fewer than this
 
 def is_frame(X: Any) -> bool:
     """Return whether X is a data frame; raise for one that has not been computed yet."""
-    frame = nw.from_native(X, pass_through=True)
+    try:
+        frame = nw.from_native(X, pass_through=True)
+    except DuplicateError as error:
+        raise DataError(f"two columns have the same name: {error}") from error
     if isinstance(frame, nw.LazyFrame):
         raise DataError(f"X is a lazy {type(X).__name__}: call its collect() first")
     return isinstance(frame, nw.DataFrame)
 
 
 class _Read:
-    """A column of X: values as a float array with NaN, or as a list; which are missing; the order of categories."""
+    """A column of X.
+
+    Values as a float array with NaN, or as a list; which are missing; the order of categories; whether the array holds
+    dates; and the series they are from, if they are from one.
+    """
 
     def __init__(
         self,
@@ -41,8 +49,10 @@ class _Read:
         holes: NDArray[np.bool_],
         order: Sequence[Any] = (),
         is_date: bool = False,
+        series: nw.Series[Any] | None = None,
     ) -> None:
         self.name, self.values, self.holes, self.order, self.is_date = name, values, holes, order, is_date
+        self.series = series
 
     @property
     def seen(self) -> list[Any]:
@@ -56,13 +66,14 @@ def _read_series(series: nw.Series[Any]) -> _Read:
     dtype = series.dtype
     if dtype.is_numeric():
         values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
-        return _Read(series.name, values, np.isnan(values))
+        return _Read(series.name, values, np.isnan(values), series=series)
     holes = np.asarray(series.is_null().to_numpy(), dtype=bool)
     if dtype == nw.Date or dtype == nw.Datetime:
         values = np.asarray(series.dt.timestamp("us").cast(nw.Float64).to_numpy(), dtype=np.float64)
-        return _Read(series.name, values, holes, is_date=True)
+        return _Read(series.name, values, holes, is_date=True, series=series)
     categorical = dtype == nw.Categorical or dtype == nw.Enum
-    return _Read(series.name, series.to_list(), holes, series.cat.get_categories().to_list() if categorical else ())
+    order = series.cat.get_categories().to_list() if categorical else ()
+    return _Read(series.name, series.to_list(), holes, order, series=series)
 
 
 def _read_array(name: int, values: Array) -> _Read:
@@ -85,12 +96,11 @@ def _columns(X: Any) -> list[_Read]:
     return [_read_series(series) for series in nw.from_native(X, eager_only=True).iter_columns()]
 
 
-def _guess(X: Any, read: _Read) -> str:
+def _guess(read: _Read) -> str:
     """Return the kind that the type of a column suggests, or why it is to be left alone."""
-    if not is_frame(X):
+    if read.series is None:
         return _guess_objects(read) if isinstance(read.values, list) else "continuous"
-    series = nw.from_native(X, eager_only=True)[read.name]
-    dtype = series.dtype
+    dtype = read.series.dtype
     if dtype.is_integer():
         return "identifier" if _identifies(read) else "integer"
     if dtype.is_numeric():
@@ -100,7 +110,7 @@ def _guess(X: Any, read: _Read) -> str:
     if dtype == nw.Date or dtype == nw.Datetime:
         return "date"
     if dtype == nw.Categorical or dtype == nw.Enum:
-        ordered = getattr(getattr(series.to_native(), "dtype", None), "ordered", False)  # which is pandas' word
+        ordered = getattr(getattr(read.series.to_native(), "dtype", None), "ordered", False)  # which is pandas' word
         return "ordinal" if ordered else "nominal"
     return _guess_objects(read) if dtype in (nw.String, nw.Object) else str(dtype)
 
@@ -146,7 +156,7 @@ class Layout:
                 raise ParameterError(f"{what}: there is no column {unknown[0]!r}; there are {names}")
         columns, left = [], []
         for read in reads:
-            kind = kinds[read.name] if read.name in kinds else _guess(X, read)
+            kind = kinds[read.name] if read.name in kinds else _guess(read)
             if not isinstance(kind, str):
                 kind, read.order = "ordinal", list(kind)
             if kind not in KINDS:
@@ -226,6 +236,14 @@ class Layout:
                 columns[j] = rows, column.decode(filled[rows, at])
         return _put_into_frame(X, columns, self.columns) if is_frame(X) else _put_into_array(X, columns)
 
+    def to_columns(self, codes: Array) -> dict[Any, list[Any]]:
+        """Return numbers (n, width) as values by column, without those that are left alone."""
+        columns = {column.name: column.decode(codes[:, at]) for column, at in self.places() if column.width}
+        for column in self.columns:
+            if column.kind == "date":
+                columns[column.name] = [EPOCH + timedelta(microseconds=value) for value in columns[column.name]]
+        return columns
+
 
 def _put_into_array(X: Array, columns: dict[int, tuple[Array, list[Any]]]) -> Array:
     X = X.copy()
@@ -248,11 +266,9 @@ def _put_into_frame(X: Any, columns: dict[int, tuple[Array, list[Any]]], schema:
 def _date(value: int, series: nw.Series[Any]) -> Any:
     """Return microseconds since 1970 as the series has its dates."""
     moment = EPOCH + timedelta(microseconds=value)
-    if series.dtype == nw.Date:
+    if series.dtype != nw.Datetime and not any(isinstance(seen, datetime) for seen in series.drop_nulls().head(1)):
         return moment.date()
     zone = getattr(series.dtype, "time_zone", None)
-    if series.dtype == nw.Object and not isinstance(series.drop_nulls()[0], datetime):
-        return moment.date()
     return moment if zone is None else moment.replace(tzinfo=timezone.utc)
 
 
@@ -260,12 +276,12 @@ def _put(series: nw.Series[Any], rows: list[int], values: list[Any]) -> nw.Serie
     """Return the series with values in some of its rows, in its own type."""
     dtype = series.dtype
     new = nw.new_series(series.name, values, None, backend=nw.get_native_namespace(series))
-    if dtype == nw.Categorical and nw.get_native_namespace(series).__name__ == "pyarrow":
-        # pyarrow replaces no values of a dictionary
+    if nw.get_native_namespace(series).__name__ == "pyarrow" and dtype in (nw.String, nw.Categorical):
+        # there are more types of text than narwhals has, and no values of a dictionary can be replaced
         native = series.cast(nw.String).scatter(rows, new).to_native().cast(series.to_native().type)
         filled: nw.Series[Any] = nw.from_native(native, series_only=True).alias(series.name)
         return filled
-    if dtype not in (nw.Object, nw.Categorical, nw.Enum):
+    if dtype not in (nw.Object, nw.String, nw.Categorical, nw.Enum):
         new = new.cast(dtype)
     return series.scatter(rows, new)
 
