@@ -143,6 +143,7 @@ def test_what_is_filled_in_is_of_use(make):
     seconds = [(pd.Timestamp(values["time"][i]) - pd.Timestamp(2020, 3, 1, 12)).total_seconds() for i in holes]
     assert np.corrcoef(seconds, level[holes])[0, 1] > 0.8
     assert all(pd.Timestamp(day).hour == 0 for day in values["day"])
+    assert all(pd.Timestamp(time).microsecond == 0 for time in values["time"])
     assert true["note"] == values["note"]
 
 

@@ -54,8 +54,6 @@ class Column:
 
     def encode(self, values: Sequence[Any] | NDArray[Any], holes: NDArray[np.bool_], unseen: str) -> Array:
         """Return the values as numbers (n, width), NaN where `holes` (n,) says that they are missing."""
-        if self.kind == "pass":
-            return np.empty((len(holes), 0))
         codes = np.full(len(holes), np.nan)
         seen = np.flatnonzero(~holes)
         if self.kind in CATEGORICAL:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta, timezone
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -90,10 +91,11 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, Real) and value != value
 
 
-def _columns(X: Any) -> list[_Read]:
+def _columns(X: Any) -> list[Callable[[], _Read]]:
+    """Return for each column of X a function that reads it."""
     if not is_frame(X):
-        return [_read_array(j, X[:, j]) for j in range(X.shape[1])]
-    return [_read_series(series) for series in nw.from_native(X, eager_only=True).iter_columns()]
+        return [partial(_read_array, j, X[:, j]) for j in range(X.shape[1])]
+    return [partial(_read_series, series) for series in nw.from_native(X, eager_only=True).iter_columns()]
 
 
 def _guess(read: _Read) -> str:
@@ -149,7 +151,7 @@ class Layout:
     @classmethod
     def learn(cls, X: Any, kinds: Mapping[Any, str | Sequence[Any]], bounds: Mapping[Any, Bounds]) -> Layout:
         """Learn from X, a frame or an array; `kinds` and `bounds` by column are the user's own."""
-        reads = _columns(X)
+        reads = [read() for read in _columns(X)]
         names = [read.name for read in reads]
         for what, given in (("kinds", kinds), ("bounds", bounds)):
             if unknown := [name for name in given if name not in names]:
@@ -214,8 +216,11 @@ class Layout:
         if isinstance(X, np.ndarray) and self.plain:
             return X
         parts = []
-        for column, read in zip(self.columns, _columns(X), strict=True):
-            if isinstance(read.values, np.ndarray) and column.width and (column.kind == "date") != read.is_date:
+        for column, reading in zip(self.columns, _columns(X), strict=True):
+            if not column.width:
+                continue
+            read = reading()
+            if isinstance(read.values, np.ndarray) and (column.kind == "date") != read.is_date:
                 found = "dates" if read.is_date else "numbers"
                 raise DataError(f"column {column.name!r} was {column.kind} in `fit`, but holds {found} now")
             parts.append(column.encode(read.values, read.holes, unseen))

@@ -183,10 +183,9 @@ def test_nothing_to_hide_teaches_nothing():
     assert torch.isfinite(model.complete(x, missing, clip=True)).all()
 
 
-def test_cells_are_hidden_like_those_that_are_missing(monkeypatch):
-    """Holes in the last column alone: most of what is hidden is there, and some is elsewhere."""
-    x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
-    missing[:, 2] = naive.random_missing(400, 1, 0.5)[:, 0]
+@pytest.fixture
+def seen(monkeypatch):
+    """Which cells were hidden, batch by batch, in all training that follows."""
     seen = []
     make = training._Examples._make
 
@@ -196,6 +195,22 @@ def test_cells_are_hidden_like_those_that_are_missing(monkeypatch):
         return made
 
     monkeypatch.setattr(training._Examples, "_make", spy)
+    return seen
+
+
+def test_columns_of_one_owner_are_hidden_together(seen):
+    x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
+    fit_tables(x, missing, middle, Size.of(400, 3, 5), generator(), owner=torch.tensor([0, 0, 1]))
+    first, second, third = torch.cat(seen).unbind(1)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+    assert 0.03 < first.float().mean() < 0.1
+
+
+def test_cells_are_hidden_like_those_that_are_missing(seen):
+    """Holes in the last column alone: most of what is hidden is there, and some is elsewhere."""
+    x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
+    missing[:, 2] = naive.random_missing(400, 1, 0.5)[:, 0]
     fit_tables(x, missing, middle, Size.of(400, 3, 30), generator())
     hidden = torch.cat(seen).float().mean(0)
     assert abs(hidden[2] - 0.5 * (0.7 * 0.5 + 0.3 * 0.2)) < 0.03
