@@ -30,7 +30,7 @@ def in_model(value, **others):
     def effect(make, name, x, tmp_path, capsys):
         for parameters in (others, {**others, name: value}):
             model = make(**parameters).fit(x)
-            yield model.n_iter_, model.transform(x).tobytes(), model.sample(200).tobytes()
+            yield model.n_iter_, model.transform(x).tobytes(), str(model.sample(200))
 
     return effect
 
