@@ -122,7 +122,7 @@ class StagedImputer(Imputer):
         """Return lower and upper ends, of the shape of X, between which a missing cell lies with this probability.
 
         Each for itself, as much probability beyond one end as beyond the other. Observed cells have their value in
-        both. Categories without an order have no interval, and stay missing in both: see `predict_proba`.
+        both. Categories without an order have no interval, and stay missing in both: see `probabilities`.
         """
         check_is_fitted(self)
         text, test = real("a number in (0, 1)", lambda v: 0 < v < 1)
@@ -135,7 +135,7 @@ class StagedImputer(Imputer):
         return lower, upper
 
     @torch.no_grad()
-    def predict_proba(self, X: Any, *, missing: Any = None) -> dict[Any, Array]:
+    def probabilities(self, X: Any, *, missing: Any = None) -> dict[Any, Array]:
         """Return, for every nominal or binary column, how probable each of its categories is in each row (n, k).
 
         They are in the order of `categories_`. An observed category has probability one; a row whose category is seen,

@@ -302,7 +302,7 @@ def test_probable_categories_are_drawn_as_often():
 def test_how_probable_categories_are():
     frame = in_polars()
     imputer = fitted(frame)
-    probable = imputer.predict_proba(frame)
+    probable = imputer.probabilities(frame)
     assert list(probable) == ["flag", "word", "grade", "category", "enumeration"]
     filled = imputer.transform(frame)
     for name, share in probable.items():
