@@ -16,7 +16,7 @@ from torch import Tensor
 from emflow.errors import DataError, ParameterError
 from emflow.table import column
 from emflow.table.fill import fill_middle
-from emflow.table.frame import Layout, is_frame
+from emflow.table.frame import Layout, as_array, is_frame
 from emflow.table.images import ImageShape, hide, image_shape, per_value, to_rows, to_type
 from emflow.table.schema import Array, Schema, read
 
@@ -134,7 +134,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _columns(self, X: Any, reset: bool) -> Any:
         """Return X as a frame, or as an array: of numbers, unless the layout has other columns."""
         if is_frame(X) or self.kinds or (not reset and not self._layout.plain):
-            X = X if is_frame(X) else np.asarray(X)
+            X = X if is_frame(X) else as_array(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise DataError("X has 0 samples: it has no rows")
@@ -186,16 +186,16 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, p), or images of shape (n, h, w) or (n, h, w, c)
-            NaN where values are missing; the columns seen in `fit`, or images of the size seen there.
+        X : frame, array-like of shape (n, p), or images of shape (n, h, w) or (n, h, w, c)
+            NaN or null where values are missing; the columns seen in `fit`, or images of the size seen there.
         missing : array of bool, optional
             Further missing cells, True where missing: of the shape of X, or (n, h, w) for whole pixels of images with
             channels.
 
         Returns
         -------
-        ndarray of the shape of X
-            In the floating-point type of X; images in their own type, whole numbers rounded.
+        A frame as X is one, or an ndarray of the shape of X
+            In the floating-point type of X; frames and images in their own types.
         """
         check_is_fitted(self)
         rows = self._read(X, missing)

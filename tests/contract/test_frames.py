@@ -371,3 +371,27 @@ def test_dates_as_objects_can_all_be_missing():
     frame = in_pandas()[["number", "day"]]
     gone = frame.assign(day=pd.Series([None] * N, dtype=object, index=frame.index))
     assert all(type(value) is dt.date for value in fitted(frame).transform(gone)["day"])
+
+
+@pytest.mark.parametrize("make", [list, lambda rows: np.array(rows, dtype=object)], ids=["list", "array of objects"])
+def test_kinds_of_lists_and_arrays(make):
+    table = make([[1.0, "u"], [2.0, None], [3.0, "w"], [None, "u"], [1.1, "u"]] * 8)
+    filled = fitted(table, kinds={1: "nominal"}).transform(table)
+    assert filled[0].tolist() == [1.0, "u"]
+    assert filled[1, 1] in ("u", "w")
+    assert 1 <= filled[3, 0] <= 3
+
+
+def test_whole_numbers_in_an_array_are_filled_by_fractions():
+    X = np.arange(40).reshape(20, 2)
+    missing = np.zeros(X.shape, dtype=bool)
+    missing[3, 1] = True
+    filled = fitted(X, bounds={1: (0, 50)}).transform(X, missing=missing)
+    assert filled.dtype == float
+    assert filled[3, 1] == pytest.approx(7, abs=0.1)
+    assert filled[3, 1] != 7
+
+
+def test_an_array_with_kinds_must_be_a_table():
+    with pytest.raises(DataError, match="2D"):
+        fitted(np.arange(5.0), kinds={0: "nominal"})

@@ -33,7 +33,7 @@ class Column:
     kind : str
         "continuous", "integer", "ordinal", "binary", "nominal", "date", or "pass" for a column that is left alone.
     categories : list
-        Of an ordinal column in their order, of a binary or nominal one the most frequent first; else empty.
+        Of an ordinal or binary column in their order, of a nominal one the most frequent first; else empty.
     low, high : float or None
         Bounds of filled numbers, where the user has given any.
     step : int

@@ -250,8 +250,21 @@ class Layout:
         return columns
 
 
-def _put_into_array(X: Array, columns: dict[int, tuple[Array, list[Any]]]) -> Array:
-    X = X.copy()
+def as_array(X: Any) -> Array:
+    """Return a copy of X, which is no frame, as an array (n, p) of floats, or of objects."""
+    if isinstance(X, np.ma.MaskedArray):
+        X = X.astype(object).filled(None)
+    dtype: Any = object
+    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
+        dtype = X.dtype if X.dtype.kind == "f" else float
+    array: Array = np.array(X, dtype=dtype)
+    if array.ndim != 2:
+        raise DataError(f"X must be 2D, a table of rows and columns, but it has {array.ndim} dimensions")
+    return array
+
+
+def _put_into_array(X: Any, columns: dict[int, tuple[Array, list[Any]]]) -> Array:
+    X = as_array(X)
     for j, (rows, values) in columns.items():
         X[rows, j] = values
     return X
@@ -263,18 +276,19 @@ def _put_into_frame(X: Any, columns: dict[int, tuple[Array, list[Any]]], schema:
     for j, (rows, values) in columns.items():
         series = frame[:, j]
         if schema[j].kind == "date":
-            values = [_date(value, series) for value in values]
+            values = _dates(values, series)
         changed.append(_put(series, rows.tolist(), values))
     return nw.to_native(frame.with_columns(*changed))
 
 
-def _date(value: int, series: nw.Series[Any]) -> Any:
+def _dates(values: list[int], series: nw.Series[Any]) -> list[Any]:
     """Return microseconds since 1970 as the series has its dates."""
-    moment = EPOCH + timedelta(microseconds=value)
+    moments = [EPOCH + timedelta(microseconds=value) for value in values]
     if series.dtype != nw.Datetime and not any(isinstance(seen, datetime) for seen in series.drop_nulls().head(1)):
-        return moment.date()
-    zone = getattr(series.dtype, "time_zone", None)
-    return moment if zone is None else moment.replace(tzinfo=timezone.utc)
+        return [moment.date() for moment in moments]
+    if getattr(series.dtype, "time_zone", None) is None:
+        return moments
+    return [moment.replace(tzinfo=timezone.utc) for moment in moments]
 
 
 def _put(series: nw.Series[Any], rows: list[int], values: list[Any]) -> nw.Series[Any]:
@@ -293,13 +307,13 @@ def _put(series: nw.Series[Any], rows: list[int], values: list[Any]) -> nw.Serie
 
 def _learn(read: _Read, kind: str) -> Column:
     """Return the column for what is observed of it."""
-    name, seen = read.name, read.seen
+    name = read.name
     if kind == "pass":
         return Column(name, kind)
-    if not seen:
+    if read.holes.all():
         raise DataError(f"no observed value in column {name!r}: drop it, there is nothing to learn from")
     if kind in CATEGORICAL:
-        return _learn_categories(read, kind, seen)
+        return _learn_categories(read, kind, read.seen)
     column = Column(name, kind)
     if kind != "date":
         return column
