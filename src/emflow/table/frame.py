@@ -253,7 +253,7 @@ class Layout:
 def as_array(X: Any) -> Array:
     """Return a copy of X, which is no frame, as an array (n, p) of floats, or of objects."""
     if isinstance(X, np.ma.MaskedArray):
-        X = X.astype(object).filled(None)
+        X = np.ma.filled(X.astype(object), None)
     dtype: Any = object
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
         dtype = X.dtype if X.dtype.kind == "f" else float
@@ -264,10 +264,10 @@ def as_array(X: Any) -> Array:
 
 
 def _put_into_array(X: Any, columns: dict[int, tuple[Array, list[Any]]]) -> Array:
-    X = as_array(X)
+    result = as_array(X)
     for j, (rows, values) in columns.items():
-        X[rows, j] = values
-    return X
+        result[rows, j] = values
+    return result
 
 
 def _put_into_frame(X: Any, columns: dict[int, tuple[Array, list[Any]]], schema: Sequence[Column]) -> Any:
