@@ -45,6 +45,7 @@ from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
 from emflow.refine.images import fit_images
 from emflow.refine.kinds import Refinement
+from emflow.refine.tables import TableRefinement
 from emflow.refine.training import Size, fit_tables
 from emflow.staged import StagedImputer, plain
 from emflow.table.fill import fill_draw, fill_nearest, hide
@@ -55,7 +56,8 @@ STEPS = 150  # of a training phase, where the number of epochs is left open
 FILLS = {"gaussian": None, "draw": None, "median": False, "nearest": True, "zero": True, "mean": True}  # for images?
 IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which images start,
 EM_IMAGES = 10_000  # with so many of them
-VALIDATED = 2000  # images in which pixels are hidden; on them, or so many rows, the network must show that it helps
+VALIDATED = 2000  # images in which pixels are hidden;
+ENOUGH_HIDDEN = 500  # so many cells of tables
 IMAGE_STEPS = 500  # of its training
 ENOUGH_ROWS = 700  # of a table, for the learned E-step to be of use
 
@@ -64,6 +66,7 @@ SETTINGS = {
     "batch_size": integer(1), "learning_rate": POSITIVE, "width": integer(0), "n_bins": integer(2),
     "n_pieces": integer(1), "n_neighbours": integer(1), "dropout": real("a number in [0, 1)", lambda v: 0 <= v < 1),
     "error_weight": NOT_NEGATIVE, "reuse": integer(1), "like": FRACTION, "weighed": FRACTION, "haste": POSITIVE,
+    "n_trees": integer(0),
 }  # fmt: skip
 
 
@@ -116,8 +119,8 @@ class EMFlowImputer(StagedImputer):
         how. It is dropped if it does not help on the cells hidden for validation. "auto" learns it for tables of 700
         rows or more, and less than 1000 columns or pixel values: photographs of 32 x 32 x 3 gained nothing in 300 steps
         of a second each. A dict is "on", for tables, with settings of your own: any of `batch_size`, `learning_rate`,
-        `width`, `n_bins`, `n_pieces`, `n_neighbours`, `dropout`, `error_weight`, `reuse`, `like`, `weighed` and
-        `haste`, which `emflow.refine.training.Size` explains.
+        `width`, `n_bins`, `n_pieces`, `n_neighbours`, `dropout`, `error_weight`, `reuse`, `like`, `weighed`,
+        `haste` and `n_trees`, which `emflow.refine.training.Size` explains.
     refine_steps : int or None
         Steps of its training; None has 500 for images, and as many for a table as suit its size.
     store_rows : bool or int
@@ -135,8 +138,9 @@ class EMFlowImputer(StagedImputer):
     clip : bool
         Keep filled values within the observed range of the column, or its bounds.
     validation_fraction : float
-        Share of the observed cells hidden during training to measure the error of each outer iteration; of images only
-        in the first 2000.
+        Share of the observed cells hidden during training, to measure the error of each outer iteration and of the
+        learned E-step, and to calibrate its intervals; 500 cells of a table are enough. In images only in the first
+        2000.
     tol : float
         An outer iteration improves if it lowers the error on hidden cells by this share.
     patience : int
@@ -252,7 +256,7 @@ class EMFlowImputer(StagedImputer):
         bounds: dict[Any, Any] | None = None,
         unseen: str = "error",
         clip: bool = True,
-        validation_fraction: float = 0.05,
+        validation_fraction: float = 0.04,
         tol: float = 1e-3,
         patience: int = 2,
         max_time: float | None = None,
@@ -401,8 +405,8 @@ class EMFlowImputer(StagedImputer):
         settings = self.settings(len(X))
         generator = torch.Generator().manual_seed(seed)
         x, missing = self._tensors(X)
-        checked = missing if self.image_shape_ is None else missing[:VALIDATED]
-        hidden = hide(checked, self.validation_fraction, generator, self._owner())
+        checked, most = (missing, ENOUGH_HIDDEN) if self.image_shape_ is None else (missing[:VALIDATED], math.inf)
+        hidden = hide(checked, self.validation_fraction, generator, self._owner(), most)
         values = x.take(hidden)
         holes = missing.flatten().index_fill(0, hidden, True).view_as(missing)
         dtype = getattr(torch, self.dtype)
@@ -466,13 +470,13 @@ class EMFlowImputer(StagedImputer):
             return None, True
         history += records
         done = history[-1]["step"] == n_steps
-        rows = slice(VALIDATED)
-        hidden = run.hidden[run.hidden < VALIDATED * x.shape[1]]
-        if not len(hidden):
+        if not len(run.hidden):
             return refinement, done
-        before = self._replay(run.model, x[rows], missing[rows])
-        after = refinement.complete(before, missing[rows], self.clip)
-        truth = run.hidden_values[: len(hidden)]
+        row, column = run.hidden // x.shape[1], run.hidden % x.shape[1]
+        rows, row = row.unique(return_inverse=True)  # those in which cells are hidden
+        hidden, truth, holes = row * x.shape[1] + column, run.hidden_values, missing.index_select(0, rows)
+        before = self._replay(run.model, x.index_select(0, rows), holes)
+        after = refinement.complete(before, holes, self.clip)
         errors = [(filled.take(hidden) - truth).square() for filled in (before, after)]
         for name, error in zip(("validation_rmse_before", "validation_rmse"), errors, strict=True):
             history[-1][name] = error.mean().sqrt().item()
@@ -482,6 +486,9 @@ class EMFlowImputer(StagedImputer):
             outcome = "kept" if better else "no better, so not kept"
             texts = [f"{history[-1][name]:.4f}" for name in ("validation_rmse", "validation_rmse_before")]
             tqdm.write(f"learned E-step {outcome}: RMSE {texts[0]} on hidden cells, {texts[1]} without it", sys.stderr)
+        if isinstance(refinement, TableRefinement):
+            known = torch.full_like(before, math.nan).flatten().index_copy(0, hidden, truth.to(before))
+            refinement.calibrate(before, holes, known.view_as(before))
         return refinement if better else None, done
 
     @torch.enable_grad()

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 UNIFORM = 4  # one cut in so many is placed evenly in the values, the others by their quantiles
+POSSIBLE = 1e-3  # share of the overall frequencies in a distribution before it is tilted
+MOST_TILT, HALVINGS = 1e4, 30  # by which it is, per standard deviation of the column, and steps to find it
+POINTS = 8  # that stand for the levels of a value that is a bin of its own
 IMPOSSIBLE = -1e4  # log-probability of a bin that a column does not have
 
 Values = NDArray[np.float64]
@@ -73,6 +76,20 @@ class Bins(nn.Module):
         """Return the means of cells, given their distributions (..., cells, b) and columns (cells,)."""
         return (probability * self.centre.index_select(0, column)).sum(-1)
 
+    def tilted(self, probability: Tensor, column: Tensor, mean: Tensor) -> Tensor:
+        """Return distributions (cells, b) times exp(t c) at the centres c of bins, with t such that they have a mean.
+
+        Of all with this mean it is the nearest to the given one, in the sense of Kullback and Leibler. No value of the
+        column is impossible, so that any mean can be had; it rises with t, which is found by halving.
+        """
+        away, share = self.centre.index_select(0, column) - mean[:, None], self.log_share.index_select(0, column).exp()
+        log_probability = torch.lerp(probability, share, POSSIBLE).log()
+        t = torch.zeros_like(mean)
+        for halving in range(HALVINGS):
+            tilted = (log_probability + t[:, None] * away).softmax(1)
+            t = t - (tilted * away).sum(1).sign() * MOST_TILT / 2 ** (halving + 1)
+        return (log_probability + t[:, None] * away).softmax(1)
+
     def quantile(self, probability: Tensor, column: Tensor, level: Tensor) -> Tensor:
         """Return quantiles (cells, d) at levels (cells, d); values are spread evenly over the extent of a bin."""
         return self._value(column, *_locate(probability, level))
@@ -91,6 +108,17 @@ class Bins(nn.Module):
         out = single[:, 1] & (above[:, 1] < 0.5) & (low < high)
         high, end = high - out.long(), above[:, 1].masked_fill(out, 1)
         return self._value(column, torch.stack((low, high), 1), torch.stack((start, end), 1))
+
+    def levels(self, probability: Tensor, column: Tensor, x: Tensor) -> Tensor:
+        """Return at which levels (cells, POINTS) of their distributions values x (cells,) lie.
+
+        All the same, unless the bin is one value: then they are spread evenly over its probability.
+        """
+        within = torch.searchsorted(self.edges.index_select(0, column), x[:, None], right=True)
+        lower, upper = (end.index_select(0, column).gather(1, within) for end in (self.lower, self.upper))
+        anywhere = (torch.arange(POINTS, device=x.device) + 0.5) / POINTS
+        above = torch.where(lower < upper, (x[:, None] - lower) / (upper - lower), anywhere).clamp(0, 1)
+        return probability.cumsum(1).gather(1, within) - (1 - above) * probability.gather(1, within)
 
     def _value(self, column: Tensor, within: Tensor, above: Tensor) -> Tensor:
         """Return the values (cells, d) so far above the least of the bins they are in."""

@@ -16,11 +16,11 @@ FAR = 0.1  # weight of the squared distance next to the number of cells that agr
 # steps to one agreeing cell, and what is a whole number of them is far from where the rounding changes.
 STEPS, ROUNDING = 2.0**12, 0.3
 NEVER = -1e6  # score of a row that is none
-GROUP = 16  # scores of which the best is looked at first
-LEAF = 128  # at most so many rows are in a leaf, of the leaves
-VISITED = 16  # so many are searched
+GROUP = 4  # scores of which the best is looked at first
+LEAF = 64  # about so many rows are in a leaf, of the leaves
+VISITED = 12  # so many are searched
 POWERS = 8  # of the covariance, applied to a vector, turn it to where the spread is largest
-CHUNK = 512  # rows whose neighbours are looked for together
+CHUNK = 2048  # rows whose neighbours are looked for together
 
 
 class Reference(nn.Module):
@@ -94,7 +94,7 @@ class Reference(nn.Module):
 
     def _find(self, query: Tensor, k: int, itself: Tensor | None) -> Tensor:
         n_leaves, size = self.leaf.shape
-        enough = GROUP * -(-2 * k // (GROUP * size))  # leaves to find k rows in, though some are not full
+        enough = -(-2 * k // size)  # leaves to find k rows in, though some are not full
         asked = (query @ self.middle).floor_().topk(min(max(VISITED, enough), n_leaves), 1, sorted=False).indices
         score = self._scores(query, asked)
         if itself is not None:
@@ -123,7 +123,8 @@ def leaf_shape(n: int) -> tuple[int, int]:
     if n <= VISITED * LEAF:
         return 1, n + -n % GROUP
     n_leaves = 1 << math.ceil(math.log2(n / LEAF))
-    return n_leaves, -(-n // n_leaves)
+    size = -(-n // n_leaves)
+    return n_leaves, size + -size % GROUP
 
 
 def leaves(x: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class Cells(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """Training rows like those of a batch: values and whether observed (n, k, p), and the bins of the values."""
+    """Training rows like those of a batch: values and whether observed (n, k, p); bins of those wanted (cells, k)."""
 
     x: Tensor
     observed: Tensor
@@ -122,7 +122,7 @@ class TableNetwork(nn.Module):
             variance = (weight * near.x.square()).sum(1) - mean.square()
             inputs += [mean, variance.clamp_min(1e-6).sqrt()]
             histogram = weight.new_zeros(len(row), self.n_bins).scatter_add_(
-                1, near.bin.mT.flatten(0, 1).index_select(0, at), weight.mT.flatten(0, 1).index_select(0, at)
+                1, near.bin, weight.mT.flatten(0, 1).index_select(0, at)
             )
             frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
             base = base - _bell(centre, mean.take(at), self.attention.log_scale.take(column))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,11 +12,16 @@ from torch.nn.functional import pad
 
 from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
+from emflow.refine.forest import Forest
 from emflow.refine.neighbours import Reference
 from emflow.refine.network import Cells, Neighbours, TableNetwork, near_enough
 
-CHUNK = 512  # rows that are completed together
-BLOCK = 16  # and a multiple of this: fewer are multiplied by other routines, with other last digits
+BLOCK = 8192  # rows that the forest completes together;
+CHUNK = 512  # so many of them the network,
+MULTIPLE = 16  # and a multiple of this: fewer are multiplied by other routines, with other last digits
+TREES = 0.4  # weight of the forest in the mean
+SHARES = 101  # of which is known how far values lie from the middle, if there are
+ENOUGH_CELLS = 50  # to learn it from
 
 
 class Batch(NamedTuple):
@@ -33,11 +39,15 @@ class TableRefinement(nn.Module):
     ----------
     mean, scale : Tensor of shape (p,)
         By which columns are standardised.
+    spread : Tensor of shape (2, m)
+        How far from the middle of its distribution a value lies, at most, in 0, 1 / (m - 1), ..., 1 of all cells: for
+        intervals, where a single value lies in the middle of its probability, and for draws, where it is all over it.
     """
 
     kind = "table"
     mean: Tensor
     scale: Tensor
+    spread: Tensor
 
     def __init__(
         self,
@@ -47,26 +57,35 @@ class TableRefinement(nn.Module):
         n_reference: int,
         n_neighbours: int,
         width: int,
+        n_trees: int,
+        n_nodes: int,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.n_neighbours = n_neighbours
         self.shape = {
             "n_columns": n_columns, "n_bins": n_bins, "n_pieces": n_pieces, "n_reference": n_reference,
-            "n_neighbours": n_neighbours, "width": width,
+            "n_neighbours": n_neighbours, "width": width, "n_trees": n_trees, "n_nodes": n_nodes,
         }  # fmt: skip
         self.register_buffer("mean", torch.zeros(n_columns))
         self.register_buffer("scale", torch.ones(n_columns))
+        self.register_buffer("spread", torch.linspace(0, 1, SHARES).repeat(2, 1))
         self.bins, self.encoding = Bins(n_columns, n_bins), Encoding(n_columns, n_pieces)
         self.reference = Reference(n_reference, n_columns)
         self.network = TableNetwork(
             n_columns, n_bins, n_pieces, width, dropout=dropout, with_neighbours=n_reference > 0
         )
+        self.forest = Forest(n_columns, n_trees, n_nodes)
 
     def ready(self) -> TableRefinement:
         """Return the model as it is used, after its tensors were set."""
         self.reference.prepare(self.bins, self.encoding)
         return self.eval()
+
+    def plant(self, forest: Forest) -> None:
+        """Put a forest beside the network."""
+        self.forest = forest
+        self.shape |= {"n_trees": forest.root.shape[1], "n_nodes": len(forest.node)}
 
     def standard(self, x: Tensor) -> Tensor:
         """Return rows standardised, in single precision."""
@@ -82,46 +101,90 @@ class TableRefinement(nn.Module):
         ramps = self.encoding.ramps(z_hat).masked_fill(missing[:, :, None], 0)
         rows = None
         if near.shape[1]:
-            tables = (self.reference.x, self.reference.observed, self.reference.bin)
-            rows = Neighbours(*(table.index_select(0, near.flatten()).view(*near.shape, -1) for table in tables))
+            tables = (self.reference.x, self.reference.observed)
+            x, observed = (table.index_select(0, near.flatten()).view(*near.shape, -1) for table in tables)
+            place = near.index_select(0, cells.row) * z_hat.shape[1] + cells.column[:, None]
+            rows = Neighbours(x, observed, self.reference.bin.take(place))
         logit: Tensor = self.network(ramps, z_hat, missing, rows, cells, self.bins)
         return logit
 
     @torch.no_grad()
-    def distributions(self, x_hat: Tensor, missing: Tensor) -> Iterator[tuple[Cells, Tensor]]:
-        """Yield, rows by rows, the missing cells of the completed rows x_hat (n, p), and how likely each bin is."""
+    def _means(self, x_hat: Tensor, missing: Tensor) -> Iterator[tuple[Cells, Tensor, Tensor]]:
+        """Yield, rows by rows, the missing cells of x_hat (n, p), probabilities of their bins, and their means.
+
+        The probabilities are the network's; the means are weighed ones of these distributions and of the forest.
+        """
         incomplete = missing.any(1).nonzero().flatten()
-        for rows in incomplete.split(CHUNK) if len(incomplete) else ():
-            z_hat, holes = self.standard(x_hat.index_select(0, rows)), missing.index_select(0, rows)
-            if len(z_hat) % BLOCK:
-                z_hat, holes = (pad(part, (0, 0, 0, -len(part) % BLOCK)) for part in (z_hat, holes))
-            cells = Cells(*holes.nonzero(as_tuple=True))
-            logit = self.log_probability(Batch(z_hat, holes, self.look_up(z_hat, holes)), cells)
-            yield Cells(rows[cells.row], cells.column), logit.softmax(-1)
+        for block in incomplete.split(BLOCK) if len(incomplete) else ():
+            x, holes = self.standard(x_hat.index_select(0, block)), missing.index_select(0, block)
+            x, holes = (pad(part, (0, 0, 0, -len(part) % MULTIPLE)) for part in (x, holes))
+            batches = zip(*(part.split(CHUNK) for part in (x, holes, self.look_up(x, holes))), strict=True)
+            parts = [
+                self.log_probability(batch, Cells(*batch.missing.nonzero(as_tuple=True))).softmax(-1)
+                for batch in itertools.starmap(Batch, batches)
+            ]
+            row, column = holes.nonzero(as_tuple=True)
+            probability = torch.cat(parts)
+            mean = self.bins.mean(probability, column)
+            if self.forest.root.numel():
+                x[row, column] = mean
+                trees = self.forest.means(x, Cells(row, column))
+                mean = torch.where(trees.isnan(), mean, torch.lerp(mean, trees, TREES))
+            yield Cells(block[row], column), probability, mean
+
+    def distributions(self, x_hat: Tensor, missing: Tensor) -> Iterator[tuple[Cells, Tensor]]:
+        """Yield, rows by rows, the missing cells of the completed rows x_hat (n, p), and how likely each bin is.
+
+        That is the network's distribution, tilted so far that its mean is the one that `complete` fills in.
+        """
+        for cells, probability, mean in self._means(x_hat, missing):
+            yield cells, self.bins.tilted(probability, cells.column, mean)
 
     def complete(self, x_hat: Tensor, missing: Tensor, clip: bool) -> Tensor:
         """Return the completed rows x_hat (n, p) with the mean of its distribution in each missing cell."""
         result = x_hat.clone()
-        for (row, column), probability in self.distributions(x_hat, missing):
-            mean = self.bins.mean(probability, column) * self.scale.take(column) + self.mean.take(column)
+        for (row, column), _, mean in self._means(x_hat, missing):
+            mean = mean * self.scale.take(column) + self.mean.take(column)
             result[row, column] = (mean.clamp(0, 1) if clip else mean).to(result)
         return result
+
+    def calibrate(self, x_hat: Tensor, missing: Tensor, truth: Tensor) -> None:
+        """Learn how far from the middle of their distributions the true values of hidden cells lie.
+
+        Level l is |2 l - 1| away from the middle. What a share of the hidden cells is away at most, is how far the ends
+        of an interval for this share must be, and how far draws must go. With too few of them nothing is changed.
+
+        Parameters
+        ----------
+        truth : Tensor of shape (n, p)
+            The values of the hidden cells, NaN elsewhere.
+        """
+        truth, found = self.standard(truth), []
+        for cells, probability in self.distributions(x_hat, missing):
+            value = truth[cells]
+            known = (~value.isnan()).nonzero().flatten()
+            found.append(self.bins.levels(probability[known], cells.column[known], value[known]))
+        if (n := sum(map(len, found))) >= ENOUGH_CELLS:
+            level, share = torch.cat(found), torch.linspace(0, 1, SHARES, device=x_hat.device)[1:-1]
+            share = (share * (n + 1) / n).clamp_max(1)  # so that a further cell is covered as often
+            for spread, each in zip(self.spread, (level.mean(1), level.flatten()), strict=True):
+                spread[1:-1] = (2 * each - 1).abs().quantile(share)
 
     def quantiles(self, x_hat: Tensor, missing: Tensor, level: Tensor) -> Tensor:
         """Return the rows x_hat (n, p) d times, with their quantiles at level (d, n, p) in the missing cells."""
         result = x_hat.repeat(len(level), 1, 1)
         for cells, probability in self.distributions(x_hat, missing):
-            self._put(
-                result, cells, self.bins.quantile(probability, cells.column, level[:, cells.row, cells.column].mT)
-            )
+            side = 2 * level[:, cells.row, cells.column].mT - 1
+            side = side.sign() * _between(self.spread[1], side.abs())
+            self._put(result, cells, self.bins.quantile(probability, cells.column, (1 + side) / 2))
         return result
 
     def intervals(self, x_hat: Tensor, missing: Tensor, coverage: float) -> Tensor:
         """Return the rows x_hat (n, p) twice, with the ends of central intervals in the missing cells."""
         result = x_hat.repeat(2, 1, 1)
-        ends = torch.tensor([(1 - coverage) / 2, (1 + coverage) / 2], device=x_hat.device)
+        far = _between(self.spread[0], torch.tensor(coverage, device=x_hat.device))
         for cells, probability in self.distributions(x_hat, missing):
-            level = ends.expand(len(cells.row), 2)
+            level = torch.stack(((1 - far) / 2, (1 + far) / 2)).expand(len(cells.row), 2)
             self._put(result, cells, self.bins.interval(probability, cells.column, level))
         return result
 
@@ -129,3 +192,10 @@ class TableRefinement(nn.Module):
         """Write standardised values (cells, d) into (d, n, p)."""
         scaled = values.mT * self.scale.take(cells.column) + self.mean.take(cells.column)
         result[:, cells.row, cells.column] = scaled.to(result)
+
+
+def _between(values: Tensor, at: Tensor) -> Tensor:
+    """Return what lies at places in [0, 1] along values (m,) that are spread over it evenly."""
+    at = at.to(values) * (len(values) - 1)
+    first = at.long().clamp(max=len(values) - 2)
+    return torch.lerp(values[first], values[first + 1], at - first)

@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 from emflow.errors import DivergedError
 from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
+from emflow.refine.forest import grow
 from emflow.refine.images import Complete
 from emflow.refine.network import LEAST_SCALE, Cells, TableNetwork, near_enough
 from emflow.refine.tables import Batch, TableRefinement
@@ -28,9 +29,12 @@ from emflow.threads import few_threads
 
 SHARE = 0.05, 0.35  # of the observed cells of a row are hidden, where it is not those that another row lacks
 WARM_UP = 0.15  # of the steps, in which the learning rate rises; then it falls to zero along a cosine
+LATE = 0.75  # of the steps, after which its errors are those of the trained network
 WEIGHT_DECAY = 1e-2
 STORED_ROWS = 16_000
-NARROW = 200  # columns beyond which neighbours are not looked up: their weights cost the square of it
+NARROW = 200  # columns beyond which neighbours are not looked up, nor trees grown: they cost the square of it
+GROWN_ROWS = 16_000  # that trees are grown on,
+GROWING = 0.2  # in this share of the time, where that is short
 EXAMPLES = 4096  # rows that are hidden, filled and looked up together
 
 
@@ -56,6 +60,8 @@ class Size:
         Share of the steps after which neighbours are looked up by the columns that have shown to matter; 1 for never.
     haste : float
         How much faster the weights of neighbours are learnt than the rest: they are few, and have far to go.
+    n_trees : int
+        In the forest of each column, which has half a say in the mean; 0 for none.
     """
 
     n_steps: int
@@ -72,6 +78,7 @@ class Size:
     like: float
     weighed: float = 0.3
     haste: float = 3.0
+    n_trees: int = 10
 
     @classmethod
     def of(cls, n: int, p: int, n_steps: int | None = None, store_rows: bool | int = True, **settings: Any) -> Size:
@@ -81,10 +88,11 @@ class Size:
         if n_reference < 2 or p > NARROW:  # a row has no use for itself
             n_reference = 0
         size = cls(
-            n_steps=n_steps or (600, 600, 800, 1200)[kind], batch_size=(64, 128, 256, 512)[kind],
+            n_steps=n_steps or (600, 600, 800, 2000)[kind], batch_size=(64, 128, 256, 512)[kind],
             learning_rate=8e-3, width=128, n_bins=max(16, min((128, 64, 64, 64)[kind], 2048 // p)), n_pieces=8,
             n_neighbours=48, n_reference=n_reference, dropout=(0.15, 0.15, 0.3, 0.05)[kind],
             error_weight=2.0, reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
+            n_trees=0 if p > NARROW else (40, 40, 16, 10)[kind],
         )  # fmt: skip
         return replace(size, **settings)
 
@@ -116,7 +124,14 @@ def fit_tables(
         model, rows = _begin(x, missing, complete, size, generator)
         owner = torch.arange(x.shape[1]) if owner is None else owner
         examples = _Examples(x, missing, complete, model, rows, owner, size, generator)
-        history = _train(model, examples, size, max_time, verbose)
+        started, growing = time.monotonic(), GROWING * bool(size.n_trees)
+        history, unexplained = _train(model, examples, size, (1 - growing) * max_time, verbose)
+    if size.n_trees:
+        rows = torch.randperm(len(x), generator=generator)[:GROWN_ROWS].to(x.device)
+        x, missing = x.index_select(0, rows), missing.index_select(0, rows)
+        filled = model.standard(model.complete(complete(x, missing), missing, clip=False))
+        left = max_time - (time.monotonic() - started)
+        model.plant(grow(filled, ~missing, unexplained, size.n_trees, seed, left, verbose))
     return model, history
 
 
@@ -133,8 +148,9 @@ def _begin(
     bins, encoding = Bins.learn(standard, holes, size.n_bins), Encoding.learn(standard, holes, size.n_pieces)
     rows = torch.randperm(len(x), generator=generator)[: size.n_reference].to(x.device)
     model = TableRefinement(
-        x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.width, size.dropout
-    )
+        x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.width,
+        n_trees=0, n_nodes=0, dropout=size.dropout,
+    )  # fmt: skip
     model.bins, model.encoding, model.mean, model.scale = bins, encoding, mean.float(), scale.float()
     model.to(x.device)
     if len(rows):
@@ -200,12 +216,13 @@ class _Examples:
 
 def _train(
     model: TableRefinement, examples: _Examples, size: Size, max_time: float, verbose: bool
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], Tensor]:
+    """Train the network; return a history, and the share of each column's variance (p,) that it left in the end."""
     network, bins = model.network, model.bins
     optimiser = torch.optim.AdamW(_groups(network, size.haste), lr=0.0, weight_decay=WEIGHT_DECAY, fused=True)
     history: list[dict[str, Any]] = []
     losses, progress, started = [], 0.0, time.monotonic()
-    asked = torch.zeros_like(network.log_scale)  # how often each column was
+    asked, late, wrong = torch.zeros(3, len(network.log_scale), device=network.log_scale.device)
     bar = tqdm(total=size.n_steps, desc="refine", unit="step", disable=not verbose)
     model.train()
     for step, (batch, x, x_bin, cells) in enumerate(examples, start=1):
@@ -223,7 +240,11 @@ def _train(
         optimiser.step()
         losses.append(loss.detach())
         bar.update()
-        asked += torch.bincount(cells.column, minlength=len(asked))
+        count = torch.bincount(cells.column, minlength=len(asked))
+        asked += count  # how often each column was,
+        if progress > LATE:  # and lately, with what error
+            late += count
+            wrong.index_add_(0, cells.column, error.detach().square())
         before, progress = progress, max(step / size.n_steps, (time.monotonic() - started) / max_time)
         if before < size.weighed <= progress < 1:
             _weigh(model, asked)
@@ -240,7 +261,7 @@ def _train(
             break
     bar.close()
     model.eval()
-    return history
+    return history, wrong / late.clamp_min(1)
 
 
 def _groups(network: TableNetwork, haste: float) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from emflow.table.schema import Array
 
 CHUNK = 2000  # images that are filled together
+LEAST_HIDDEN = 0.05  # of the share of cells that are hidden, in columns that lack little
 
 
 def fill_middle(x: Tensor, missing: Tensor, middle: Tensor) -> Tensor:
@@ -57,15 +59,23 @@ def _nearest(missing: Array) -> Array:
     return flat
 
 
-def hide(missing: Tensor, fraction: float, generator: torch.Generator, owner: Tensor | None = None) -> Tensor:
+def hide(
+    missing: Tensor, fraction: float, generator: torch.Generator, owner: Tensor | None = None, most: float = math.inf
+) -> Tensor:
     """Choose observed cells to hide for validation, by flat position: a share of them, never the last ones of a column.
 
-    Every column keeps at least half of its observed cells, and two at the least. Columns that have the same `owner`
-    (p,), which counts up from 0, are hidden together: the other channels of a pixel would tell too much of it.
+    About `most` of them are enough. They should be like the cells that are to be filled: of a column that lacks less
+    than others do, the share is smaller, in proportion, down to a twentieth. Every column keeps at least half of its
+    observed cells, and two at the least. Columns that have the same `owner` (p,), which counts up from 0, are hidden
+    together: the other channels of a pixel would tell too much of it.
     """
     n, p = missing.shape
     owner = torch.arange(p) if owner is None else owner
-    drawn = torch.rand(n, int(owner[-1]) + 1, generator=generator) < fraction
+    lacking = torch.zeros(int(owner[-1]) + 1).index_add(0, owner, missing.float().mean(0).cpu()) / owner.bincount()
+    usual = lacking[lacking > 0].mean()  # no number, if nothing is missing
+    share = fraction * (lacking / usual).nan_to_num(1).clamp(LEAST_HIDDEN, 1)
+    expected = (share[owner] * (~missing).sum(0).cpu()).sum().item()
+    drawn = torch.rand(n, len(lacking), generator=generator) < share * min(1, most / max(expected, 1))
     hidden = drawn[:, owner].to(missing.device) & ~missing
     observed = (~missing).sum(0)
     spare = torch.minimum(observed // 2, observed - 2).clamp_min(0)

@@ -149,3 +149,50 @@ def test_intervals_of_numbers_are_quantiles():
     probability = naive.random(50, bins.centre.shape[1], seed=2).softmax(1).float()
     column, level = torch.zeros(50, dtype=torch.long), torch.tensor([0.1, 0.7]).expand(50, 2)
     assert torch.equal(bins.interval(probability, column, level), bins.quantile(probability, column, level))
+
+
+def some_distributions(sharpness):
+    """Bins of two columns, the second with a frequent value, and distributions of 200 cells."""
+    x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    x[:200, 1] = -3.0
+    bins = Bins.learn(x, torch.zeros(500, 2, dtype=torch.bool), 32)
+    generator = torch.Generator().manual_seed(1)
+    column = torch.randint(2, (200,), generator=generator)
+    logit = sharpness * torch.randn(200, bins.centre.shape[1], generator=generator) + bins.log_share[column]
+    return bins, column, logit.softmax(1)
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 5.0, 50.0])
+@pytest.mark.parametrize("shift", [0.0, 0.3, -1.5])
+def test_tilted_distributions_have_the_mean_that_is_wanted(sharpness, shift):
+    bins, column, probability = some_distributions(sharpness)
+    mean = (bins.mean(probability, column) + shift).clamp(-2, 2)
+    tilted = bins.tilted(probability, column, mean)
+    assert_close(tilted.sum(1), torch.ones(200))
+    assert_close(bins.mean(tilted, column), mean, atol=1e-3, rtol=0)
+    assert (tilted[bins.log_share[column] == IMPOSSIBLE] == 0).all()
+
+
+def test_a_tilt_is_exponential_and_none_where_the_mean_is_right():
+    bins, column, probability = some_distributions(0.5)
+    mean = bins.mean(probability, column)
+    assert_close(bins.tilted(probability, column, mean), probability, atol=2e-3, rtol=0)
+    away = (bins.tilted(probability, column, mean + 0.2) / bins.tilted(probability, column, mean)).log()
+    first, last = bins.centre[column, 0], bins.centre[column, 9]
+    slope = (away[:, 9] - away[:, 0]) / (last - first)
+    assert (slope > 0).all()
+    assert_close(away[:, 5] - away[:, 0], slope * (bins.centre[column, 5] - first), atol=1e-3, rtol=1e-3)
+
+
+def test_levels_are_where_quantiles_find_them():
+    bins, column, probability = some_distributions(1.0)
+    level = torch.rand(200, 1, generator=torch.Generator().manual_seed(2))
+    value = bins.quantile(probability, column, level).squeeze(1)
+    found = bins.levels(probability, column, value)
+    single = (column == 1) & (value == -3)
+    at = bins.centre[1].eq(-3).nonzero().item()
+    assert single.any()
+    assert_close(found[~single], level[~single].expand(-1, found.shape[1]), atol=1e-3, rtol=0)
+    below, mass = probability[single, :at].sum(1), probability[single, at]
+    assert_close(found[single].mean(1), below + mass / 2)
+    assert_close(found[single, -1] - found[single, 0], mass * (1 - 1 / found.shape[1]), atol=1e-6, rtol=1e-4)

@@ -1,6 +1,7 @@
 import naive
 import pytest
 import torch
+from torch.testing import assert_close
 
 from emflow.table import fill
 from emflow.table.fill import fill_draw, fill_middle, fill_nearest, hide
@@ -45,14 +46,30 @@ def test_hides_a_share_of_the_observed_cells(fraction):
     n = int((~MISSING).sum())
     assert not MISSING.flatten()[hidden].any()
     assert len(hidden.unique()) == len(hidden)
-    assert abs(len(hidden) - fraction * n) <= 4 * (fraction * (1 - fraction) * n) ** 0.5
+    assert 0.9 * fraction * n - 4 * (fraction * n) ** 0.5 <= len(hidden) <= fraction * n + 4 * (fraction * n) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("rates", "shares"), [((0, 0, 0), (1, 1, 1)), ((0, 0.4, 0.4), (0.05, 1, 1)), ((0.1, 0.3, 0.5), (1 / 3, 1, 1))]
+)
+def test_hides_less_where_less_is_missing(rates, shares):
+    missing = torch.rand(20_000, 3, generator=generator()) < torch.tensor(rates)
+    hidden = torch.zeros_like(missing).flatten()
+    hidden[hide(missing, 0.2, generator(5))] = True
+    found = hidden.view_as(missing).sum(0) / (~missing).sum(0)
+    assert_close(found, 0.2 * torch.tensor(shares), atol=0.015, rtol=0)
+
+
+def test_hides_no_more_than_is_enough():
+    missing = torch.rand(20_000, 3, generator=generator()) < 0.2
+    assert 400 < len(hide(missing, 0.2, generator(5), most=500)) < 600
 
 
 def test_columns_keep_half_of_their_cells_and_two_at_least():
     observed = [0, 1, 2, 3, 4, 5, 50]
     missing = torch.stack([torch.arange(50) >= n for n in observed], 1)
     hidden = torch.zeros_like(missing).flatten()
-    hidden[hide(missing, 1.0, generator())] = True
+    hidden[hide(missing, 25.0, generator())] = True
     assert hidden.view_as(missing).sum(0).tolist() == [0, 0, 0, 1, 2, 2, 25]
 
 

@@ -1,0 +1,144 @@
+"""A small forest for every column: what trees make of a row that the network has completed.
+
+Networks are smooth and trees are not; together they err less than either. The trees are grown by scikit-learn
+and kept as one tensor, so that they are saved, moved and asked like the rest of the model.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesRegressor
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from emflow.refine.network import Cells
+
+MOST_FEATURES = 20  # that a split chooses from, or
+SHARE_OF_FEATURES = 0.8  # of all that there are
+LEAST_IN_LEAF = 2
+NOISY, LEAST_IF_NOISY = 0.75, 10  # in a leaf, if more than this share of the column's variance is unexplained
+MOST_VALUES = 6_000_000  # behind all leaves; beyond, leaves hold more, so that the model stays below some 50 MB
+FEATURE_BITS = 8  # of the first word of a node; the others are the number of its first child
+MOST_COLUMNS = 2**FEATURE_BITS - 1
+LEVELS = 8  # that are descended before those that have arrived are set aside
+
+
+class Forest(nn.Module):
+    """Extremely randomised trees for each column, from the other columns of a completed row.
+
+    Attributes
+    ----------
+    node : int32 Tensor of shape (nodes, 2)
+        Of all trees. The first word is the column that is compared, and beyond its lowest eight bits the first of two
+        children, which follow each other; the second word, read as a float, is the value that it is compared with. A
+        leaf compares a column that no value is greater in, has itself as a child, and its mean in the second word.
+    root : int32 Tensor of shape (p, t)
+        Where the trees of a column begin; -1 for a column that has none.
+    """
+
+    node: Tensor
+    root: Tensor
+
+    def __init__(self, n_columns: int, n_trees: int, n_nodes: int) -> None:
+        super().__init__()
+        self.register_buffer("node", torch.zeros(n_nodes, 2, dtype=torch.int32))
+        self.register_buffer("root", torch.full((n_columns, n_trees), -1, dtype=torch.int32))
+
+    def means(self, x: Tensor, cells: Cells) -> Tensor:
+        """Return what the trees say of cells (c,) of completed rows x (n, p): the mean of theirs; NaN if there is none.
+
+        Column by column, because the trees of one fit into a processor's cache.
+        """
+        values = torch.full(cells.column.shape, math.nan, device=x.device)
+        x = nn.functional.pad(x, (0, 1), value=-math.inf)  # the column that leaves compare
+        for column, root in enumerate(self.root):
+            at = (cells.column == column).nonzero().flatten()
+            if len(at) and root.numel() and root[0] >= 0:
+                values[at] = self._descend(x.index_select(0, cells.row.index_select(0, at)), root)
+        return values
+
+    def _descend(self, x: Tensor, root: Tensor) -> Tensor:
+        """Return the mean (c,), over the trees that begin at root (t,), of where rows x (c, p + 1) arrive."""
+        n, width = x.shape
+        node = self.node.view(torch.int64).flatten()  # both words at once
+        x, at = x.flatten(), root.repeat_interleave(n)
+        first = torch.arange(0, n * width, width, dtype=torch.int32, device=x.device).repeat(len(root))  # of each row
+        total = torch.zeros(n, dtype=torch.float64, device=x.device)  # exact, so that the order does not matter
+        while len(at):
+            for _ in range(LEVELS):
+                compared, child, value = _words(node.index_select(0, at))
+                at = child.add_(x.index_select(0, compared.add_(first)) > value)
+            compared, _, value = _words(node.index_select(0, at))
+            arrived = compared == width - 1
+            total.index_add_(0, first // width, value.double().masked_fill_(~arrived, 0))
+            on = (~arrived).nonzero().flatten()
+            at, first = at.index_select(0, on), first.index_select(0, on)
+        return (total / len(root)).float()
+
+
+def _words(node: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return compared columns, first children, and values of nodes whose words are read as one number."""
+    first, second = node.view(torch.int32).view(-1, 2).unbind(1)
+    return first & MOST_COLUMNS, first >> FEATURE_BITS, second.view(torch.float32)
+
+
+def grow(
+    x: Tensor,
+    observed: Tensor,
+    unexplained: Tensor,
+    n_trees: int,
+    seed: int,
+    max_time: float = math.inf,
+    verbose: bool = False,
+) -> Forest:
+    """Return forests grown on completed rows x (n, p), for each column on those rows that have it.
+
+    Columns that there is no time for have none. Where much of the variance is unexplained (p,) leaves are larger, lest
+    the trees learn the noise.
+    """
+    started = time.monotonic()
+    rows, known = x.cpu().numpy(), observed.cpu().numpy()
+    n, p = rows.shape
+    noisy = (unexplained > NOISY).tolist()
+    trees: list[NDArray[np.int32]] = []
+    root, first = np.full((p, n_trees), -1, dtype=np.int32), 0
+    for column in tqdm(range(p), desc="forest", unit="column", disable=not verbose):
+        use = known[:, column]
+        if time.monotonic() - started > max_time or use.sum() < 2 * LEAST_IN_LEAF:
+            continue
+        least = max(LEAST_IF_NOISY if noisy[column] else LEAST_IN_LEAF, math.ceil(n * p * n_trees / MOST_VALUES))
+        grown = ExtraTreesRegressor(
+            n_trees, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
+            random_state=seed + column, n_jobs=torch.get_num_threads(),
+        ).fit(np.delete(rows[use], column, axis=1), rows[use, column])  # fmt: skip
+        for number, estimator in enumerate(grown.estimators_):
+            root[column, number] = first
+            trees.append(_flat(estimator.tree_, column, p, first))
+            first += len(trees[-1])
+    forest = Forest(p, n_trees, first)
+    if trees:
+        forest.node, forest.root = torch.from_numpy(np.concatenate(trees)), torch.from_numpy(root)
+    return forest.to(x.device)
+
+
+def _flat(tree: Any, column: int, n_columns: int, first: int) -> NDArray[np.int32]:
+    """Return the nodes (nodes, 2) of a tree of scikit-learn, numbered from `first`, children beside each other."""
+    left, right = tree.children_left, tree.children_right
+    inner = np.flatnonzero(left >= 0)
+    place, child = np.zeros((2, tree.node_count), dtype=np.int64)
+    child[inner] = 1 + 2 * np.arange(len(inner))
+    place[left[inner]], place[right[inner]] = child[inner], child[inner] + 1
+    leaf = left < 0
+    child[leaf] = place[leaf]
+    compared = np.where(leaf, n_columns, tree.feature + (tree.feature >= column))  # `column` was left out
+    value = np.where(leaf, tree.value[:, 0, 0], tree.threshold).astype(np.float32)
+    nodes = np.empty((tree.node_count, 2), dtype=np.int32)
+    nodes[place, 0] = ((child + first) << FEATURE_BITS) | compared
+    nodes[place, 1] = value.view(np.int32)
+    return nodes

@@ -1,0 +1,60 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import ExtraTreesRegressor
+from torch.testing import assert_close
+
+from emflow.refine import forest
+from emflow.refine.forest import Forest, grow
+from emflow.refine.network import Cells
+
+N, P = 200, 4
+X = torch.rand(N, P, generator=torch.Generator().manual_seed(0))
+X[:, 3] = (3 * X[:, 0]).floor() + X[:, 1]
+OBSERVED = torch.rand(N, P, generator=torch.Generator().manual_seed(1)) < 0.8
+CELLS = Cells(*(~OBSERVED).nonzero(as_tuple=True))
+EXPLAINED = torch.zeros(P)
+
+
+def test_says_what_the_trees_of_scikit_learn_say():
+    found = grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=3).means(X, CELLS)
+    for column in range(P):
+        use, others = OBSERVED[:, column].numpy(), np.delete(X.numpy(), column, axis=1)
+        trees = ExtraTreesRegressor(5, min_samples_leaf=2, max_features=0.8, random_state=3 + column)
+        trees.fit(others[use], X[use, column].numpy())
+        expected = torch.from_numpy(trees.predict(others[~use])).float()
+        assert_close(found[CELLS.column == column], expected)
+
+
+def test_a_row_has_its_means_whatever_is_beside_it():
+    grown = grow(X, OBSERVED, EXPLAINED, n_trees=7, seed=0)
+    whole = torch.full((N, P), math.nan)
+    whole[CELLS] = grown.means(X, CELLS)
+    for rows in ([5], [150, 2, 2, 77], list(range(100))):
+        cells = Cells(*(~OBSERVED[rows]).nonzero(as_tuple=True))
+        assert torch.equal(grown.means(X[rows], cells), whole[rows][cells])
+
+
+def test_columns_without_time_or_without_values_have_no_trees():
+    assert grow(X, OBSERVED, EXPLAINED, n_trees=2, seed=0, max_time=-1).means(X, CELLS).isnan().all()
+    observed = OBSERVED.clone()
+    observed[3:, 1] = False
+    found = grow(X, observed, EXPLAINED, n_trees=2, seed=0).means(X, CELLS)
+    assert torch.equal(found.isnan(), CELLS.column == 1)
+    assert Forest(P, 0, 0).means(X, CELLS).isnan().all()
+
+
+def test_trees_stay_within_bounds(monkeypatch):
+    free = len(grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=0).node)
+    noisy = len(grow(X, OBSERVED, EXPLAINED + 0.8, n_trees=5, seed=0).node)
+    assert noisy < 0.5 * free
+    monkeypatch.setattr(forest, "MOST_VALUES", N * P * 5 // 20)  # 20 to a leaf
+    assert len(grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=0).node) <= 2 * (N * P * 5 // 20)
+
+
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+def test_seeds_decide(seeds):
+    first, second = (grow(X, OBSERVED, EXPLAINED, n_trees=3, seed=seed).node for seed in seeds)
+    assert torch.equal(first, second) == (seeds[0] == seeds[1])
