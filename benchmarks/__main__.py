@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import accuracy, kernel, large, step
+from benchmarks import accuracy, intervals, kernel, large, nominal, step
 from benchmarks.accuracy import DataMissingError
 
 BENCHMARKS = {
@@ -25,14 +25,16 @@ BENCHMARKS = {
     "wine": lambda: accuracy.run("wine", goal=0.078),
     "ctg": lambda: accuracy.run("ctg", goal=0.116),
     "gaussian": accuracy.run_gaussian,
+    "intervals": intervals.run,
+    "nominal": nominal.run,
     "large": large.run,
 }
-LONG = {"large"}  # half an hour, most of it missForest's
+LONG = {"intervals", "nominal", "large"}  # from ten minutes to half an hour, most of it missForest's
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; default: all but large")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; default: the short ones")
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results.jsonl"), help="default: %(default)s")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(BENCHMARKS):

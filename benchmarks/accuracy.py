@@ -22,15 +22,20 @@ class DataMissingError(Exception):
     """The folder with the data sets is not there."""
 
 
-def load(name: str) -> Array:
-    """Return a data set of the paper, columns scaled to [0, 1]."""
+def load_frame(name: str) -> Any:
+    """Return a data set of the paper as a pandas frame."""
     folder = os.environ.get("EMFLOW_DATA")
     path = Path(folder or "") / f"{name}.parquet"
     if not folder or not path.is_file():
         raise DataMissingError(f"set EMFLOW_DATA to a folder that holds {name}.parquet")
     import pandas as pd
 
-    X = pd.read_parquet(path).to_numpy(float)
+    return pd.read_parquet(path)
+
+
+def load(name: str) -> Array:
+    """Return it as an array, columns scaled to [0, 1]."""
+    X = load_frame(name).to_numpy(float)
     return (X - X.min(0)) / np.ptp(X, 0)
 
 

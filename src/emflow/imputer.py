@@ -48,7 +48,7 @@ from emflow.refine.kinds import Refinement
 from emflow.refine.tables import TableRefinement
 from emflow.refine.training import Size, fit_tables
 from emflow.staged import StagedImputer, plain
-from emflow.table.fill import fill_draw, fill_nearest, hide
+from emflow.table.fill import fill_draw, fill_nearest, hide, hide_alike
 from emflow.table.frame import is_frame
 from emflow.table.schema import Array, from_objects
 
@@ -256,7 +256,7 @@ class EMFlowImputer(StagedImputer):
         bounds: dict[Any, Any] | None = None,
         unseen: str = "error",
         clip: bool = True,
-        validation_fraction: float = 0.04,
+        validation_fraction: float = 0.05,
         tol: float = 1e-3,
         patience: int = 2,
         max_time: float | None = None,
@@ -405,8 +405,10 @@ class EMFlowImputer(StagedImputer):
         settings = self.settings(len(X))
         generator = torch.Generator().manual_seed(seed)
         x, missing = self._tensors(X)
-        checked, most = (missing, ENOUGH_HIDDEN) if self.image_shape_ is None else (missing[:VALIDATED], math.inf)
-        hidden = hide(checked, self.validation_fraction, generator, self._owner(), most)
+        if self.image_shape_ is None:
+            hidden = hide_alike(x, missing, self.validation_fraction, generator, self._owner(), ENOUGH_HIDDEN)
+        else:
+            hidden = hide(missing[:VALIDATED], self.validation_fraction, generator, self._owner())
         values = x.take(hidden)
         holes = missing.flatten().index_fill(0, hidden, True).view_as(missing)
         dtype = getattr(torch, self.dtype)
@@ -477,10 +479,10 @@ class EMFlowImputer(StagedImputer):
         hidden, truth, holes = row * x.shape[1] + column, run.hidden_values, missing.index_select(0, rows)
         before = self._replay(run.model, x.index_select(0, rows), holes)
         after = refinement.complete(before, holes, self.clip)
-        errors = [(filled.take(hidden) - truth).square() for filled in (before, after)]
+        errors = [(filled.take(hidden) - truth).abs() for filled in (before, after)]
         for name, error in zip(("validation_rmse_before", "validation_rmse"), errors, strict=True):
-            history[-1][name] = error.mean().sqrt().item()
-        gain = errors[0] - errors[1]
+            history[-1][name] = error.square().mean().sqrt().item()
+        gain = errors[0] - errors[1]  # without squares, of which a few cells would decide
         better = gain.mean() > gain.std(correction=0) / math.sqrt(len(gain))  # by a standard error
         if self.verbose:
             outcome = "kept" if better else "no better, so not kept"

@@ -13,7 +13,7 @@ from torch import Tensor
 from emflow.table.schema import Array
 
 CHUNK = 2000  # images that are filled together
-LEAST_HIDDEN = 0.05  # of the share of cells that are hidden, in columns that lack little
+CANDIDATES = 5000  # rows among which the one most alike another is looked for
 
 
 def fill_middle(x: Tensor, missing: Tensor, middle: Tensor) -> Tensor:
@@ -59,25 +59,59 @@ def _nearest(missing: Array) -> Array:
     return flat
 
 
-def hide(
-    missing: Tensor, fraction: float, generator: torch.Generator, owner: Tensor | None = None, most: float = math.inf
-) -> Tensor:
+def hide(missing: Tensor, fraction: float, generator: torch.Generator, owner: Tensor | None = None) -> Tensor:
     """Choose observed cells to hide for validation, by flat position: a share of them, never the last ones of a column.
 
-    About `most` of them are enough. They should be like the cells that are to be filled: of a column that lacks less
-    than others do, the share is smaller, in proportion, down to a twentieth. Every column keeps at least half of its
-    observed cells, and two at the least. Columns that have the same `owner` (p,), which counts up from 0, are hidden
-    together: the other channels of a pixel would tell too much of it.
+    Every column keeps at least half of its observed cells, and two at the least. Columns that have the same `owner`
+    (p,), which counts up from 0, are hidden together: the other channels of a pixel would tell too much of it.
     """
     n, p = missing.shape
     owner = torch.arange(p) if owner is None else owner
-    lacking = torch.zeros(int(owner[-1]) + 1).index_add(0, owner, missing.float().mean(0).cpu()) / owner.bincount()
-    usual = lacking[lacking > 0].mean()  # no number, if nothing is missing
-    share = fraction * (lacking / usual).nan_to_num(1).clamp(LEAST_HIDDEN, 1)
-    expected = (share[owner] * (~missing).sum(0).cpu()).sum().item()
-    drawn = torch.rand(n, len(lacking), generator=generator) < share * min(1, most / max(expected, 1))
-    hidden = drawn[:, owner].to(missing.device) & ~missing
+    drawn = torch.rand(n, int(owner[-1]) + 1, generator=generator) < fraction
+    return _spared(drawn[:, owner].to(missing.device), missing)
+
+
+def hide_alike(
+    x: Tensor, missing: Tensor, fraction: float, generator: torch.Generator, owner: Tensor, most: int
+) -> Tensor:
+    """Choose observed cells of a table x (n, p) to hide for validation, as `hide` does, but like the missing ones.
+
+    Which cells are missing may depend on the others, and errors with it. So for each of some missing cells, as many as
+    the share, the same column is hidden in the row most alike that has it; if there are too few, cells are drawn. About
+    `most` of them are enough.
+    """
+    lacking, wanted = missing.any(0), min(float(most), fraction * (~missing).sum().item())
+    if not lacking.any():
+        return hide(missing, wanted / missing.numel(), generator, owner)
+    first = torch.searchsorted(owner, torch.arange(int(owner[-1]) + 1)).to(missing.device)  # column of each owner
+    holes = missing[:, first].nonzero()
+    wanted = min(wanted, fraction * (~missing[:, lacking]).sum().item())
+    order = torch.randperm(len(holes), generator=generator)[: int(wanted)].to(missing.device)
+    row, column = holes.index_select(0, order).unbind(1)
+    drawn = torch.zeros(len(x), len(first), dtype=torch.bool, device=missing.device)
+    drawn[_most_alike(x, missing, row, first[column], generator), column] = True
+    left = (wanted - len(order)) / (~missing).sum().item()
+    drawn |= (torch.rand(drawn.shape, generator=generator) < left).to(drawn.device)
+    return _spared(drawn[:, owner.to(drawn.device)], missing)
+
+
+def _spared(hidden: Tensor, missing: Tensor) -> Tensor:
+    """Return, by flat position, those of the cells (n, p) that are observed and may be hidden."""
+    hidden = hidden & ~missing
     observed = (~missing).sum(0)
     spare = torch.minimum(observed // 2, observed - 2).clamp_min(0)
     hidden &= hidden.cumsum(0) <= spare
     return hidden.flatten().nonzero().flatten()
+
+
+def _most_alike(x: Tensor, missing: Tensor, row: Tensor, column: Tensor, generator: torch.Generator) -> Tensor:
+    """Return for rows (k,) that lack a column (k,) the row nearest to them, of some thousand, that has it."""
+    seen = (~missing).sum(0).clamp_min(1)
+    z = (x - x.masked_fill(missing, 0).sum(0) / seen).masked_fill_(missing, 0)
+    z /= (z.square().sum(0) / seen).sqrt().clamp_min(torch.finfo(z.dtype).tiny)
+    others = torch.randperm(len(x), generator=generator)[:CANDIDATES].to(x.device)
+    other, has = z.index_select(0, others), ~missing.index_select(0, others)
+    known = (~missing.index_select(0, row)).to(z)
+    apart = known @ other.square().mT - 2 * z.index_select(0, row) @ other.mT
+    apart.masked_fill_(~has.index_select(1, column).mT, math.inf)
+    return others[apart.argmin(1)]

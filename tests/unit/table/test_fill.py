@@ -1,10 +1,9 @@
 import naive
 import pytest
 import torch
-from torch.testing import assert_close
 
 from emflow.table import fill
-from emflow.table.fill import fill_draw, fill_middle, fill_nearest, hide
+from emflow.table.fill import fill_draw, fill_middle, fill_nearest, hide, hide_alike
 
 X, MISSING = naive.random(200, 4), naive.random_missing(200, 4, 0.6)
 
@@ -46,30 +45,54 @@ def test_hides_a_share_of_the_observed_cells(fraction):
     n = int((~MISSING).sum())
     assert not MISSING.flatten()[hidden].any()
     assert len(hidden.unique()) == len(hidden)
-    assert 0.9 * fraction * n - 4 * (fraction * n) ** 0.5 <= len(hidden) <= fraction * n + 4 * (fraction * n) ** 0.5
+    assert abs(len(hidden) - fraction * n) <= 4 * (fraction * (1 - fraction) * n) ** 0.5
 
 
-@pytest.mark.parametrize(
-    ("rates", "shares"), [((0, 0, 0), (1, 1, 1)), ((0, 0.4, 0.4), (0.05, 1, 1)), ((0.1, 0.3, 0.5), (1 / 3, 1, 1))]
-)
-def test_hides_less_where_less_is_missing(rates, shares):
-    missing = torch.rand(20_000, 3, generator=generator()) < torch.tensor(rates)
+def alike(x, missing, fraction=0.1, owner=None, most=10_000):
+    owner = torch.arange(x.shape[1]) if owner is None else owner
     hidden = torch.zeros_like(missing).flatten()
-    hidden[hide(missing, 0.2, generator(5))] = True
-    found = hidden.view_as(missing).sum(0) / (~missing).sum(0)
-    assert_close(found, 0.2 * torch.tensor(shares), atol=0.015, rtol=0)
+    hidden[hide_alike(x, missing, fraction, generator(5), owner, most)] = True
+    return hidden.view_as(missing)
 
 
-def test_hides_no_more_than_is_enough():
-    missing = torch.rand(20_000, 3, generator=generator()) < 0.2
-    assert 400 < len(hide(missing, 0.2, generator(5), most=500)) < 600
+def test_hides_cells_like_those_that_are_missing():
+    """The third column is missing where the first is large."""
+    x = torch.rand(4000, 4, generator=generator(), dtype=torch.float64)
+    missing = torch.zeros(4000, 4, dtype=torch.bool)
+    missing[:, 2] = (x[:, 0] + 0.3 * torch.rand(4000, generator=generator(7))) > 0.9
+    hidden = alike(x.masked_fill(missing, 0), missing)
+    assert not (hidden & missing).any()
+    assert hidden[:, [0, 1, 3]].sum() == 0
+    assert 0.05 * (~missing[:, 2]).sum() < hidden[:, 2].sum() <= 0.1 * (~missing[:, 2]).sum()
+    assert x[hidden[:, 2], 0].mean() > 0.7 > 0.5 > x[~missing[:, 2], 0].mean()
+
+
+def test_few_holes_or_none_are_no_reason_to_hide_little():
+    x = torch.rand(3000, 3, generator=generator(), dtype=torch.float64)
+    none = torch.zeros(3000, 3, dtype=torch.bool)
+    assert (alike(x, none).sum(0) > 200).all()
+    one = none.clone()
+    one[0, 0] = True
+    assert (alike(x, one).sum(0) > 60).all()
+    assert 400 < alike(x, none, most=500).sum() < 600
+    assert alike(x, torch.rand(3000, 3, generator=generator(3)) < 0.3, most=500).sum() <= 500
+
+
+def test_columns_of_one_owner_are_hidden_together():
+    x = torch.rand(500, 4, generator=generator(), dtype=torch.float64)
+    missing = (torch.rand(500, 2, generator=generator(3)) < 0.3).repeat_interleave(2, 1)
+    first, second, third, fourth = alike(x, missing, owner=torch.tensor([0, 0, 1, 1])).unbind(1)
+    assert torch.equal(first, second)
+    assert torch.equal(third, fourth)
+    assert first.any()
+    assert third.any()
 
 
 def test_columns_keep_half_of_their_cells_and_two_at_least():
     observed = [0, 1, 2, 3, 4, 5, 50]
     missing = torch.stack([torch.arange(50) >= n for n in observed], 1)
     hidden = torch.zeros_like(missing).flatten()
-    hidden[hide(missing, 25.0, generator())] = True
+    hidden[hide(missing, 1.0, generator())] = True
     assert hidden.view_as(missing).sum(0).tolist() == [0, 0, 0, 1, 2, 2, 25]
 
 
