@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,72 +12,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from emflow.errors import DataError, ParameterError
-from emflow.table import column
+from emflow.limits import Limit, check
 from emflow.table.fill import fill_middle
 from emflow.table.frame import Layout, as_array, is_frame
 from emflow.table.images import ImageShape, hide, image_shape, per_value, to_rows, to_type
 from emflow.table.schema import Array, Schema, read
-
-Limit = tuple[str, Callable[[Any], bool]]  # of a hyperparameter: what it must be, and a test
-
-
-def check(limits: Mapping[str, Limit], values: Mapping[str, Any], owner: str) -> None:
-    """Raise a ParameterError for the first of the values that is not within its limit."""
-    for name, value in values.items():
-        text, test = limits[name]
-        try:
-            ok = bool(test(value))
-        except (TypeError, ValueError, RuntimeError, AssertionError):  # the last one is torch's, without CUDA
-            ok = False
-        if not ok:
-            raise ParameterError(f"{name} of {owner} must be {text}, but it is {value!r}")
-
-
-def integer(low: int) -> Limit:
-    """Limit of a hyperparameter: an integer of at least `low`."""
-    text = f"an integer of at least {low}"
-    return text, lambda v: isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= low
-
-
-def real(text: str, test: Callable[[Any], bool]) -> Limit:
-    """Limit of a hyperparameter: a number that passes a test, described by `text`."""
-    return text, lambda v: isinstance(v, Real) and not isinstance(v, bool) and test(v)
-
-
-def optional(limit: Limit) -> Limit:
-    """Limit of a hyperparameter that may also be None."""
-    return f"None or {limit[0]}", lambda v: v is None or limit[1](v)
-
-
-def _usable(device: Any) -> bool:
-    return isinstance(device, str) and torch.zeros(1, device=device).double().sum().item() == 0
-
-
-def _is_kind(kind: Any) -> bool:
-    return kind in column.KINDS if isinstance(kind, str) else isinstance(kind, list | tuple) and len(kind) > 0
-
-
-def _is_pair(bounds: Any) -> bool:
-    low, high = bounds
-    return all(end is None or (isinstance(end, Real) and abs(float(end)) < np.inf) for end in (low, high))
-
-
-NOT_NEGATIVE = real("a number of at least 0", lambda v: 0 <= v < np.inf)
-POSITIVE = real("a positive number", lambda v: 0 < v < np.inf)
-SECONDS = optional(real("a positive number of seconds", lambda v: 0 < v < np.inf))
-BOOLEAN = ("True or False", lambda v: isinstance(v, bool | np.bool_))
-DEVICE = ('a device with double precision that torch finds here, like "cpu" or "cuda"', _usable)
-FLOW = ('"auto", "dense" or "convolutional"', lambda v: v in ("auto", "dense", "convolutional"))
-KINDS = (
-    f"None, or a dict from columns to {', '.join(map(repr, column.KINDS))} or a list of categories",
-    lambda v: v is None or (isinstance(v, dict) and all(_is_kind(kind) for kind in v.values())),
-)
-BOUNDS = (
-    "None, or a dict from columns to pairs (low, high) of numbers, or None for an open end",
-    lambda v: v is None or (isinstance(v, dict) and all(_is_pair(pair) for pair in v.values())),
-)
-UNSEEN = ('"error" or "missing"', lambda v: v in ("error", "missing"))
-SEED = ("None, a whole number from 0 to 2**32 - 1, or a RandomState", lambda v: bool(check_random_state(v)))
 
 
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

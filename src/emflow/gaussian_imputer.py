@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import torch
 
-from emflow.base import BOOLEAN, BOUNDS, DEVICE, KINDS, NOT_NEGATIVE, SECONDS, SEED, UNSEEN, integer
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
 from emflow.latent.start import stationary_start
 from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage
+from emflow.limits import BOOLEAN, BOUNDS, DEVICE, KINDS, NOT_NEGATIVE, SECONDS, SEED, UNSEEN, integer
 from emflow.staged import StagedImputer
 
 

@@ -18,22 +18,6 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from emflow import files
-from emflow.base import (
-    BOOLEAN,
-    BOUNDS,
-    DEVICE,
-    FLOW,
-    KINDS,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SECONDS,
-    SEED,
-    UNSEEN,
-    check,
-    integer,
-    optional,
-    real,
-)  # fmt: skip
 from emflow.errors import DataError, DivergedError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.gaussian import Gaussian
@@ -43,6 +27,7 @@ from emflow.learn.em import fit_gaussian, regular
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
+from emflow.limits import EMFLOW, FILLS, SETTINGS, Limit, check
 from emflow.refine.images import fit_images
 from emflow.refine.kinds import Refinement
 from emflow.refine.training import Size, fit_tables
@@ -52,19 +37,11 @@ from emflow.table.frame import is_frame
 from emflow.table.schema import Array, from_objects
 
 STEPS = 150  # of a training phase, where the number of epochs is left open
-FILLS = {"gaussian": None, "draw": None, "median": False, "nearest": True, "zero": True, "mean": True}  # for images?
 IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which images start,
 EM_IMAGES = 10_000  # with so many of them
 VALIDATED = 2000  # images in which pixels are hidden; on them, or so many rows, the network must show that it helps
 IMAGE_STEPS = 500  # of its training
 ENOUGH_ROWS = 700  # of a table, for the learned E-step to be of use
-
-FRACTION = real("a number in [0, 1]", lambda v: 0 <= v <= 1)
-SETTINGS = {
-    "batch_size": integer(1), "learning_rate": POSITIVE, "width": integer(0), "n_bins": integer(2),
-    "n_pieces": integer(1), "n_neighbours": integer(1), "dropout": real("a number in [0, 1)", lambda v: 0 <= v < 1),
-    "error_weight": NOT_NEGATIVE, "reuse": integer(1), "like": FRACTION, "weighed": FRACTION, "haste": POSITIVE,
-}  # fmt: skip
 
 
 class EMFlowImputer(StagedImputer):
@@ -186,47 +163,7 @@ class EMFlowImputer(StagedImputer):
     False
     """
 
-    limits: ClassVar[dict[str, Any]] = {
-        "n_iterations": optional(integer(0)),
-        "n_epochs": optional(integer(1)),
-        "batch_size": integer(1),
-        "learning_rate": POSITIVE,
-        "reconstruction_weight": NOT_NEGATIVE,
-        "step_scale": real("a number in (0, 1]", lambda v: 0 < v <= 1),
-        "step_exponent": real("a number in [0, 1]", lambda v: 0 <= v <= 1),
-        "covariance_inflation": (
-            "a number of at least 0, or a sequence of them",
-            lambda v: np.ndim(v) <= 1 and all(NOT_NEGATIVE[1](b) for b in (v if np.ndim(v) else [v])),
-        ),
-        "super_batch_size": integer(0),
-        "flow": FLOW,
-        "n_couplings": integer(0),
-        "hidden_width": optional(integer(1)),
-        "reinit": BOOLEAN,
-        "initial_fill": (f"one of {', '.join(FILLS)}", lambda v: v in FILLS),
-        "refine": (
-            '"auto", "on", "off", or a dict of settings',
-            lambda v: isinstance(v, dict) or v in ("auto", "on", "off"),
-        ),
-        "refine_steps": optional(integer(1)),
-        "store_rows": (
-            "True, False, or an integer of at least 2",
-            lambda v: isinstance(v, bool | np.bool_) or integer(2)[1](v),
-        ),
-        "kinds": KINDS,
-        "bounds": BOUNDS,
-        "unseen": UNSEEN,
-        "clip": BOOLEAN,
-        "validation_fraction": real("a number in [0, 0.5]", lambda v: 0 <= v <= 0.5),
-        "tol": real("a number in [0, 1)", lambda v: 0 <= v < 1),
-        "patience": integer(1),
-        "max_time": SECONDS,
-        "checkpoint": optional(("the path of a folder", lambda v: bool(os.fspath(v)))),
-        "dtype": ('"float32" or "float64"', lambda v: v in ("float32", "float64")),
-        "device": DEVICE,
-        "random_state": SEED,
-        "verbose": BOOLEAN,
-    }
+    limits: ClassVar[dict[str, Limit]] = EMFLOW
 
     def __init__(
         self,

@@ -14,11 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from emflow import files, uncertainty
-from emflow.base import Imputer, integer, real
+from emflow.base import Imputer
 from emflow.errors import DataError, FileError, ParameterError
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import stages_from_tensors, stages_to_tensors, under
+from emflow.limits import integer, real
 from emflow.refine.kinds import KINDS, Refinement
 from emflow.table.frame import Layout, is_frame
 from emflow.table.schema import Array, Schema

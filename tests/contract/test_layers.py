@@ -15,12 +15,13 @@ KNOWN["threads"] = set()
 KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "threads"}
 KNOWN["refine"] = {"errors", "threads", "refine"}
 KNOWN["uncertainty"] = {"latent", "learn", "refine"}
-KNOWN["base"] = {"table", "errors"}
-KNOWN["baselines"] = {"base", "flow", "table", "errors", "threads", "baselines"}
+KNOWN["limits"] = {"table", "errors"}
+KNOWN["base"] = {"limits", "table", "errors"}
+KNOWN["baselines"] = {"base", "limits", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["pool"] = {"errors"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
 IMPORTERS = {
-    "table": {"table", "base", "staged", "imputer", "evaluation", "baselines", "experiments"},
+    "table": {"table", "limits", "base", "staged", "imputer", "evaluation", "baselines", "experiments"},
     "cli": {"__main__"},
 }
 IMPORTERS |= {
