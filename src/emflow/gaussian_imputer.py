@@ -37,6 +37,8 @@ class GaussianImputer(StagedImputer):
         Seconds after which the current iteration is the last one.
     kinds, bounds, unseen
         As in `EMFlowImputer`: kinds and bounds of columns, and what a category is that `fit` did not see.
+    add_indicator, keep_empty_features : bool
+        As in `EMFlowImputer`: tell in further columns what was missing; keep columns without any value.
     clip : bool
         Keep filled values within the observed range of the column, or its bounds.
     device : str
@@ -67,6 +69,8 @@ class GaussianImputer(StagedImputer):
         "kinds": KINDS,
         "bounds": BOUNDS,
         "unseen": UNSEEN,
+        "add_indicator": BOOLEAN,
+        "keep_empty_features": BOOLEAN,
         "clip": BOOLEAN,
         "device": DEVICE,
         "random_state": SEED,
@@ -83,6 +87,8 @@ class GaussianImputer(StagedImputer):
         kinds: dict[Any, Any] | None = None,
         bounds: dict[Any, Any] | None = None,
         unseen: str = "error",
+        add_indicator: bool = False,
+        keep_empty_features: bool = False,
         clip: bool = True,
         device: str = "cpu",
         random_state: Any = None,
@@ -95,6 +101,8 @@ class GaussianImputer(StagedImputer):
         self.kinds = kinds
         self.bounds = bounds
         self.unseen = unseen
+        self.add_indicator = add_indicator
+        self.keep_empty_features = keep_empty_features
         self.clip = clip
         self.device = device
         self.random_state = random_state

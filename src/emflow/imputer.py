@@ -109,6 +109,13 @@ class EMFlowImputer(StagedImputer):
         range holds.
     unseen : {"error", "missing"}
         What a category is that `fit` did not see: an error, or a missing value, which is filled.
+    add_indicator : bool
+        Let `transform` of a table add a column, `missingindicator_<name>`, for every one in which `fit` found holes:
+        True, or 1 in an array, where a value was missing.
+    keep_empty_features : bool
+        Keep a column without any value: one of numbers is filled with zeros, one of categories or dates stays missing,
+        with a warning that names it. It plays no part in the rest. If False, such a column is an error that names it.
+        (scikit-learn would drop it without a word.)
     clip : bool
         Keep filled values within the observed range of the column, or its bounds.
     validation_fraction : float
@@ -188,6 +195,8 @@ class EMFlowImputer(StagedImputer):
         kinds: dict[Any, Any] | None = None,
         bounds: dict[Any, Any] | None = None,
         unseen: str = "error",
+        add_indicator: bool = False,
+        keep_empty_features: bool = False,
         clip: bool = True,
         validation_fraction: float = 0.05,
         tol: float = 1e-3,
@@ -219,6 +228,8 @@ class EMFlowImputer(StagedImputer):
         self.kinds = kinds
         self.bounds = bounds
         self.unseen = unseen
+        self.add_indicator = add_indicator
+        self.keep_empty_features = keep_empty_features
         self.clip = clip
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -266,7 +277,7 @@ class EMFlowImputer(StagedImputer):
         Parameters
         ----------
         X : array-like of shape (n, p), or images of shape (n, h, w) or (n, h, w, c)
-            Numbers, NaN where missing. A row may be missing as a whole, a column may not.
+            Numbers, NaN where missing. A row may be missing as a whole, a column only with `keep_empty_features`.
         y : None
             Not used; here for scikit-learn's pipelines.
         missing : array of bool, optional

@@ -113,6 +113,8 @@ EMFLOW: dict[str, Limit] = {
     "kinds": KINDS,
     "bounds": BOUNDS,
     "unseen": UNSEEN,
+    "add_indicator": BOOLEAN,
+    "keep_empty_features": BOOLEAN,
     "clip": BOOLEAN,
     "validation_fraction": real("a number in [0, 0.5]", lambda v: 0 <= v <= 0.5),
     "tol": real("a number in [0, 1)", lambda v: 0 <= v < 1),

@@ -25,6 +25,7 @@ from emflow.table.frame import Layout, is_frame
 from emflow.table.schema import Array, Schema
 
 KEYED = "kinds", "bounds"  # parameters by column
+WITHOUT_INTERVAL = "nominal", "binary", "empty"  # kinds of columns
 
 
 class StagedImputer(Imputer):
@@ -115,7 +116,7 @@ class StagedImputer(Imputer):
         stage, x_hat, holes = self._before_last(rows)
         nominal = [] if self.layout_ is None else self.layout_.nominal
         parts = uncertainty.draw(stage, self.refinement_, x_hat, holes, n_draws, self._seed(), self.clip, nominal)
-        draws = [self._put_back(X, rows, each) for each in torch.cat(list(parts), 1)]
+        draws = [self._put_back(X, missing, rows, each) for each in torch.cat(list(parts), 1)]
         return draws if is_frame(X) else np.stack(draws)
 
     @torch.no_grad()
@@ -123,7 +124,8 @@ class StagedImputer(Imputer):
         """Return lower and upper ends, of the shape of X, between which a missing cell lies with this probability.
 
         Each for itself, as much probability beyond one end as beyond the other. Observed cells have their value in
-        both. Categories without an order have no interval, and stay missing in both: see `probabilities`.
+        both. Categories without an order have no interval, and stay missing in both: see `probabilities`. So do columns
+        without any value.
         """
         check_is_fitted(self)
         text, test = real("a number in (0, 1)", lambda v: 0 < v < 1)
@@ -132,7 +134,7 @@ class StagedImputer(Imputer):
         rows = self._read(X, missing)
         stage, x_hat, holes = self._before_last(rows)
         ends = uncertainty.intervals(stage, self.refinement_, x_hat, holes, coverage, self._seed(), self.clip)
-        lower, upper = (self._put_back(X, rows, end, without=("nominal", "binary")) for end in ends)
+        lower, upper = (self._put_back(X, missing, rows, end, WITHOUT_INTERVAL) for end in ends)
         return lower, upper
 
     @torch.no_grad()
@@ -233,7 +235,7 @@ class StagedImputer(Imputer):
         return parameters
 
     def _fitted_scalars(self) -> list[str]:
-        return ["history_", "n_iter_"]
+        return ["history_", "n_iter_", "indicated_"]
 
     # --- scikit-learn
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from emflow.errors import DataError
-from emflow.table.frame import Layout
+from emflow.table.frame import NO_VALUE, Layout
 
 Array = NDArray[Any]
 
@@ -101,7 +101,7 @@ class Schema:
         empty, owner = np.isnan(X).all(0), layout.owner
         if empty.any():
             names = ", ".join(column_name(estimator, owner[j]) for j in np.flatnonzero(empty))
-            raise DataError(f"no observed value in column {names}: drop it, there is nothing to learn from")
+            raise DataError(NO_VALUE.format(names))
         X = X.astype(np.float64)
         low, high = np.nanmin(X, 0).tolist(), np.nanmax(X, 0).tolist()
         for j, column in enumerate(layout.columns[k] for k in owner):
