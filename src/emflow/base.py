@@ -51,14 +51,18 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     indicated_: list[int]
     _library: str = "default"  # that `set_output` asks for
 
-    def _read_new(self, X: Any, missing: Any = None) -> Array:
+    def _read_new(self, X: Any, missing: Any = None, weight: Array | None = None) -> Array:
         """Begin a fit: check the parameters, read X and learn `schema_` and `image_shape_` from it."""
         self._check_parameters()
         shape = image_shape(X)
         if self.add_indicator and shape is not None:
             raise ParameterError("add_indicator is for tables, not for images")
         rows = self._read(X, missing, reset=True)
-        self.schema_ = Schema.learn_pixels(rows) if self.layout_ is None else Schema.learn(self, rows, self.layout_)
+        self.schema_ = (
+            Schema.learn_pixels(rows, weight)
+            if self.layout_ is None
+            else Schema.learn(self, rows, self.layout_, weight)
+        )
         self.image_shape_ = shape
         holes = None if self.layout_ is None else self.layout_.holes(X, rows, missing).any(0)
         self.indicated_ = [] if holes is None else np.flatnonzero(holes).tolist()

@@ -6,6 +6,7 @@ import math
 from typing import Any, ClassVar
 
 import torch
+from numpy.typing import ArrayLike
 
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
@@ -14,6 +15,8 @@ from emflow.learn.em import fit_gaussian
 from emflow.learn.reimpute import Stage
 from emflow.limits import BOOLEAN, BOUNDS, DEVICE, KINDS, NOT_NEGATIVE, SECONDS, SEED, UNSEEN, integer
 from emflow.staged import StagedImputer
+from emflow.table.schema import Array
+from emflow.table.weights import weighed
 
 
 class GaussianImputer(StagedImputer):
@@ -108,17 +111,25 @@ class GaussianImputer(StagedImputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, *, missing: Any = None) -> GaussianImputer:
+    def fit(
+        self, X: Any, y: Any = None, *, missing: Any = None, sample_weight: ArrayLike | None = None
+    ) -> GaussianImputer:
         """Learn mean and covariance from the rows of X (n, p), or from images; `y` is not used.
 
-        Missing is what is NaN, and what `missing` says: see `transform`.
+        Missing is what is NaN, and what `missing` says: see `transform`. A row with a `sample_weight` (n,) of 3 counts
+        as three rows, and one with 0 as none.
         """
-        X = self._read_new(X, missing)
+        weight, X, missing = weighed(sample_weight, X, missing)
+        return self._fit_rows(self._read_new(X, missing, weight), weight)
+
+    def _fit_rows(self, X: Array, weight: Array | None = None) -> GaussianImputer:
         x, holes = self._tensors(X)
-        start = None if self.image_shape_ is None else stationary_start(x, holes, self.image_shape_)
+        w = None if weight is None else torch.from_numpy(weight).to(x)
+        start = None if self.image_shape_ is None else stationary_start(x, holes, self.image_shape_, w)
         gaussian, self.history_ = fit_gaussian(
             x, Patterns(holes), torch.Generator().manual_seed(self._seed()), self.n_iterations, self.tol,
             self.covariance_inflation, math.inf if self.max_time is None else self.max_time, bool(self.verbose), start,
+            weight=w,
         )  # fmt: skip
         self.n_iter_ = len(self.history_)
         self.timed_out_ = self.n_iter_ < self.n_iterations and self.history_[-1]["change"] > self.tol

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -35,6 +36,7 @@ from emflow.staged import StagedImputer, plain
 from emflow.table.fill import fill_draw, fill_nearest, hide
 from emflow.table.frame import is_frame
 from emflow.table.schema import Array, from_objects
+from emflow.table.weights import weighed
 
 STEPS = 150  # of a training phase, where the number of epochs is left open
 IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which images start,
@@ -271,7 +273,15 @@ class EMFlowImputer(StagedImputer):
             raise ParameterError(f'kind must be "tabular" or "image", but it is {kind!r}')
         return cls(**(common | kinds[kind] | overrides))
 
-    def fit(self, X: Any, y: Any = None, *, missing: Any = None, initial: Any = None) -> EMFlowImputer:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        missing: Any = None,
+        initial: Any = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> EMFlowImputer:
         """Learn from the rows of X.
 
         Parameters
@@ -286,13 +296,22 @@ class EMFlowImputer(StagedImputer):
         initial : array-like of the shape of X, optional
             An initial imputation of your own, in the units of X, instead of `initial_fill`. Only its values at the
             missing cells count.
+        sample_weight : array-like of shape (n,), optional
+            What each row counts for, at least 0. The Gaussian takes a row of weight 3 as three rows; training shows
+            rows in proportion to it, and errors on hidden cells are weighted. A row of weight 0 is left out.
         """
         started = time.monotonic()
-        X = self._read_new(X, missing)
+        weight, X, missing, initial = weighed(sample_weight, X, missing, initial)
+        return self._fit_rows(self._read_new(X, missing, weight), weight, initial, started)
+
+    def _fit_rows(
+        self, X: Array, weight: Array | None = None, initial: Any = None, started: float | None = None
+    ) -> EMFlowImputer:
+        started = time.monotonic() if started is None else started
         self._check_fill(len(X))
         start = None if initial is None else self._read_initial(initial, X)
         saved = self._saved()
-        run = self._begin(X, start, self._seed() if saved is None else saved[1]["seed"])
+        run = self._begin(X, start, weight, self._seed() if saved is None else saved[1]["seed"])
         del X, start  # their memory
         if saved is not None:
             run.restore(*saved)
@@ -344,11 +363,12 @@ class EMFlowImputer(StagedImputer):
     def _time_left(self, started: float) -> float:
         return np.inf if self.max_time is None else self.max_time - (time.monotonic() - started)
 
-    def _begin(self, X: Array, initial: Array | None, seed: int) -> Run:
+    def _begin(self, X: Array, initial: Array | None, weight: Array | None, seed: int) -> Run:
         """Return a run at its start: cells hidden, holes filled."""
         settings = self.settings(len(X))
         generator = torch.Generator().manual_seed(seed)
         x, missing = self._tensors(X)
+        w = None if weight is None else torch.from_numpy(weight).to(x)
         checked = missing if self.image_shape_ is None else missing[:VALIDATED]
         hidden = hide(checked, self.validation_fraction, generator, self._owner())
         values = x.take(hidden)
@@ -360,12 +380,12 @@ class EMFlowImputer(StagedImputer):
         if initial is not None:  # not at the hidden cells, whose values it may know
             x_hat = torch.where(missing, torch.from_numpy(self.schema_.scale(initial)).to(x), x_hat)
         elif self.initial_fill == "gaussian":
-            stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), self._fit_start(x_hat, patterns, generator))
+            stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), self._fit_start(x_hat, patterns, generator, w))
             if self.image_shape_ is None or settings.n_iterations:
                 x_hat = reimpute(stage, x_hat, patterns, self.clip)
             else:  # without outer iterations the other images would be filled for nothing
                 x_hat[:VALIDATED] = reimpute(stage, x_hat[:VALIDATED], Patterns(holes[:VALIDATED]), self.clip)
-        return Run(settings, x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage)
+        return Run(settings, x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage, w)
 
     def _owner(self) -> Tensor:
         """Return for each column (p,) which pixel, or which column of the table, it is a part of."""
@@ -373,11 +393,11 @@ class EMFlowImputer(StagedImputer):
             return torch.from_numpy(np.unique(self.layout_.owner, return_inverse=True)[1])
         return torch.arange(len(self.schema_.low)) // (*(self.image_shape_ or ()), 1, 1, 1)[2]
 
-    def _fit_start(self, x: Tensor, patterns: Patterns, generator: torch.Generator) -> Gaussian:
+    def _fit_start(self, x: Tensor, patterns: Patterns, generator: torch.Generator, weight: Tensor | None) -> Gaussian:
         """Return the Gaussian from whose conditional mean the outer iterations start."""
         if self.image_shape_ is None:
-            return fit_gaussian(x, patterns, generator, verbose=bool(self.verbose))[0]
-        start = stationary_start(x, patterns.missing, self.image_shape_)
+            return fit_gaussian(x, patterns, generator, verbose=bool(self.verbose), weight=weight)[0]
+        start = stationary_start(x, patterns.missing, self.image_shape_, weight)
         if x.shape[1] >= WIDE:
             return regular(start, IMAGE_INFLATION)
         rows = torch.randperm(len(x), generator=generator)[:EM_IMAGES].to(x.device)
@@ -386,6 +406,7 @@ class EMFlowImputer(StagedImputer):
         return fit_gaussian(
             x.index_select(0, rows), Patterns(missing), generator, IMAGE_PASSES, beta=IMAGE_INFLATION,
             verbose=bool(self.verbose), start=start, relaxation=2 / (2 - share),
+            weight=None if weight is None else weight.index_select(0, rows),
         )[0]  # fmt: skip
 
     def _fill(self, x: Tensor, missing: Tensor) -> Tensor:
@@ -421,7 +442,7 @@ class EMFlowImputer(StagedImputer):
         before = self._replay(run.model, x[rows], missing[rows])
         after = refinement.complete(before, missing[rows], self.clip)
         truth = run.hidden_values[: len(hidden)]
-        errors = [(filled.take(hidden) - truth).square() for filled in (before, after)]
+        errors = [(filled.take(hidden) - truth).square() * run.emphasis(hidden) for filled in (before, after)]
         for name, error in zip(("validation_rmse_before", "validation_rmse"), errors, strict=True):
             history[-1][name] = error.mean().sqrt().item()
         gain = errors[0] - errors[1]
@@ -439,10 +460,10 @@ class EMFlowImputer(StagedImputer):
         options = run.generator, left, bool(self.verbose)
         if self.image_shape_ is not None:
             n_steps = self.refine_steps or IMAGE_STEPS
-            return *fit_images(*data, self.image_shape_, n_steps, *options), n_steps
+            return *fit_images(*data, self.image_shape_, n_steps, *options, run.weight), n_steps
         settings = plain(self.refine) if isinstance(self.refine, dict) else {}
         size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows, **settings)
-        return *fit_tables(*data, size, *options, self._owner()), size.n_steps
+        return *fit_tables(*data, size, *options, self._owner(), run.weight), size.n_steps
 
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""

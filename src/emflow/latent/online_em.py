@@ -18,15 +18,15 @@ class Statistics:
 
     Attributes
     ----------
-    count : int
-        Number of rows.
+    count : float
+        Number of rows, or the sum of their weights.
     total : Tensor of shape (p,)
         Sum of E[z | observed part].
     outer : Tensor of shape (p, p)
         Sum of E[zz' | observed part].
     """
 
-    count: int
+    count: float
     total: Tensor
     outer: Tensor
 
