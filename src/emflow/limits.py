@@ -17,8 +17,8 @@ from emflow.table import column
 Limit = tuple[str, Callable[[Any], bool]]  # of a hyperparameter: what it must be, and a test
 
 
-def check(limits: Mapping[str, Limit], values: Mapping[str, Any], owner: str) -> None:
-    """Raise a ParameterError for the first of the values that is not within its limit."""
+def check(limits: Mapping[str, Limit], values: Mapping[str, Any], owner: str | None = None) -> None:
+    """Raise a ParameterError for the first of the values, parameters of `owner`, that is not within its limit."""
     for name, value in values.items():
         text, test = limits[name]
         try:
@@ -26,7 +26,8 @@ def check(limits: Mapping[str, Limit], values: Mapping[str, Any], owner: str) ->
         except (TypeError, ValueError, RuntimeError, AssertionError):  # the last one is torch's, without CUDA
             ok = False
         if not ok:
-            raise ParameterError(f"{name} of {owner} must be {text}, but it is {value!r}")
+            whose = "" if owner is None else f" of {owner}"
+            raise ParameterError(f"{name}{whose} must be {text}, but it is {value!r}")
 
 
 def integer(low: int) -> Limit:

@@ -10,26 +10,29 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from emflow import files, uncertainty
 from emflow.base import Imputer
-from emflow.errors import DataError, FileError, ParameterError
+from emflow.errors import DataError, FileError
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import stages_from_tensors, stages_to_tensors, under
-from emflow.limits import integer, real
+from emflow.limits import BOOLEAN, check, integer, real
 from emflow.refine.kinds import KINDS, Refinement
 from emflow.table.frame import Layout, is_frame
-from emflow.table.schema import Array, Schema
+from emflow.table.schema import Array, Schema, column_name
 
+SHARE = real("a number in (0, 1)", lambda v: 0 < v < 1)
 KEYED = "kinds", "bounds"  # parameters by column
 WITHOUT_INTERVAL = "nominal", "binary", "empty"  # kinds of columns
 
 
 class StagedImputer(Imputer):
-    """Base of both. Subclasses implement `fit`, which ends in `_keep`.
+    """Base of both. Subclasses implement `fit`, and its second part `_fit_rows`, which ends in `_keep`.
 
     Attributes
     ----------
@@ -87,9 +90,7 @@ class StagedImputer(Imputer):
         of which any frame can be made.
         """
         check_is_fitted(self)
-        text, test = integer(1)
-        if not test(n_samples):
-            raise ParameterError(f"n_samples must be {text}, but it is {n_samples!r}")
+        check({"n_samples": integer(1)}, {"n_samples": n_samples})
         gaussian = self.stages_[-1].gaussian
         z = gaussian.sample(n_samples, torch.Generator().manual_seed(self._seed()))
         X = self._unscale(self.stages_[-1].to(z.dtype).flow.decode(z)[0])
@@ -98,26 +99,62 @@ class StagedImputer(Imputer):
         return X.reshape(-1, *(self.image_shape_ or ()))
 
     @torch.no_grad()
-    def sample_imputations(self, X: Any, n_draws: int = 5, *, missing: Any = None) -> Any:
+    def sample_imputations(self, X: Any, n_draws: int = 5, *, bootstrap: bool = False, missing: Any = None) -> Any:
         """Fill the missing cells of X by draws from their distribution, given what is observed: multiple imputation.
 
         Observed cells come back bit for bit. Seeded by `random_state`; what is drawn for a row depends on the row and
         its number, not on the other rows.
+
+        Parameters
+        ----------
+        X, missing
+            As in `transform`.
+        n_draws : int
+        bootstrap : bool
+            Let the draws differ by the uncertainty of the fitted parameters, too, as `pool` wants them: a copy of the
+            imputer is fitted for each draw, to the rows of X with random weights (the Bayesian bootstrap of Rubin,
+            1981). That takes as long as so many fits, and X must be the whole table: draws for a row then depend on
+            all rows. Kinds, categories and ranges stay those that `fit` learnt.
 
         Returns
         -------
         ndarray of shape (n_draws, *shape of X), or a list of frames, if X is one
         """
         check_is_fitted(self)
-        text, test = integer(1)
-        if not test(n_draws):
-            raise ParameterError(f"n_draws must be {text}, but it is {n_draws!r}")
+        check({"n_draws": integer(1), "bootstrap": BOOLEAN}, {"n_draws": n_draws, "bootstrap": bootstrap})
         rows = self._read(X, missing)
+        if bootstrap:
+            seeds = np.random.SeedSequence(self._seed()).generate_state(n_draws).tolist()
+            fits = tqdm(seeds, desc="bootstrap", unit="fit", disable=not self.verbose)
+            draws = [draw for seed in fits for draw in self._refitted(rows, seed)._draw(X, missing, rows, 1)]
+        else:
+            draws = self._draw(X, missing, rows, n_draws)
+        return draws if is_frame(X) else np.stack(draws)
+
+    def _draw(self, X: Any, missing: Any, rows: Array, n_draws: int) -> list[Any]:
+        """Return X, which was read to `rows`, with draws in its missing cells."""
         stage, x_hat, holes = self._before_last(rows)
         nominal = [] if self.layout_ is None else self.layout_.nominal
         parts = uncertainty.draw(stage, self.refinement_, x_hat, holes, n_draws, self._seed(), self.clip, nominal)
-        draws = [self._put_back(X, missing, rows, each) for each in torch.cat(list(parts), 1)]
-        return draws if is_frame(X) else np.stack(draws)
+        return [self._put_back(X, missing, rows, each) for each in torch.cat(list(parts), 1)]
+
+    def _refitted(self, rows: Array, seed: int) -> StagedImputer:
+        """Return a copy that is fitted to rows (n, p) with random weights, but has learnt their columns from `fit`."""
+        empty = np.isnan(rows).all(0)
+        if self.layout_ is not None and empty.any():
+            name = column_name(self, self.layout_.owner[int(empty.argmax())])
+            raise DataError(
+                f"no observed value in column {name}: bootstrap=True fits to X, which must be a whole table"
+            )
+        alone = {"checkpoint": None} if hasattr(self, "checkpoint") else {}
+        copy = clone(self).set_params(random_state=seed, verbose=False, **alone)
+        copy.layout_, copy.schema_, copy.image_shape_ = self.layout_, self.schema_, self.image_shape_
+        fitted: StagedImputer = copy._fit_rows(rows, np.random.default_rng(seed).standard_exponential(len(rows)))
+        return fitted
+
+    def _fit_rows(self, X: Array, weight: Array | None = None) -> Any:
+        """Fit to rows of numbers (n, p), NaN where missing, whose columns are known; `weight` (n,) is above zero."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def intervals(self, X: Any, coverage: float = 0.9, *, missing: Any = None) -> tuple[Any, Any]:
@@ -128,9 +165,7 @@ class StagedImputer(Imputer):
         without any value.
         """
         check_is_fitted(self)
-        text, test = real("a number in (0, 1)", lambda v: 0 < v < 1)
-        if not test(coverage):
-            raise ParameterError(f"coverage must be {text}, but it is {coverage!r}")
+        check({"coverage": SHARE}, {"coverage": coverage})
         rows = self._read(X, missing)
         stage, x_hat, holes = self._before_last(rows)
         ends = uncertainty.intervals(stage, self.refinement_, x_hat, holes, coverage, self._seed(), self.clip)
