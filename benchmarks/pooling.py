@@ -2,8 +2,8 @@
 
 A regression of y on x1 and x2, both with holes: missing completely at random, or the more often the larger y is. Each
 line is a way to impute: none (the table before it lost values), one Gaussian from which all draws are made, and a
-Gaussian per draw, fitted to rows with random weights, so that draws differ by its uncertainty as well. Of 200 tables
-the share that is covered has a standard error of 1.5 %, so look at "none", too: that is what these tables do anyway.
+Gaussian per draw, fitted to a bootstrap sample of the rows, so that draws differ by its uncertainty as well. With 200
+tables the share that is covered has a standard error of 1.5 %, so look at "none", too: these tables are as they are.
 """
 
 from __future__ import annotations

@@ -108,6 +108,12 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         assert self.layout_ is not None
         return self.layout_
 
+    def _owner(self) -> Tensor:
+        """Return for each column (p,) which pixel, or which column of the table, it is a part of."""
+        if self.layout_ is not None:
+            return torch.from_numpy(np.unique(self.layout_.owner, return_inverse=True)[1])
+        return torch.arange(len(self.schema_.low)) // (*(self.image_shape_ or ()), 1, 1, 1)[2]
+
     def _check_parameters(self) -> None:
         """Check every hyperparameter against `limits`: name -> (what it must be, test)."""
         check(self.limits, {name: getattr(self, name) for name in self.limits}, type(self).__name__)

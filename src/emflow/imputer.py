@@ -387,12 +387,6 @@ class EMFlowImputer(StagedImputer):
                 x_hat[:VALIDATED] = reimpute(stage, x_hat[:VALIDATED], Patterns(holes[:VALIDATED]), self.clip)
         return Run(settings, x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage, w)
 
-    def _owner(self) -> Tensor:
-        """Return for each column (p,) which pixel, or which column of the table, it is a part of."""
-        if self.layout_ is not None:
-            return torch.from_numpy(np.unique(self.layout_.owner, return_inverse=True)[1])
-        return torch.arange(len(self.schema_.low)) // (*(self.image_shape_ or ()), 1, 1, 1)[2]
-
     def _fit_start(self, x: Tensor, patterns: Patterns, generator: torch.Generator, weight: Tensor | None) -> Gaussian:
         """Return the Gaussian from whose conditional mean the outer iterations start."""
         if self.image_shape_ is None:

@@ -10,23 +10,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from emflow import files, uncertainty
 from emflow.base import Imputer
+from emflow.bootstrap import refitted
 from emflow.errors import DataError, FileError
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import stages_from_tensors, stages_to_tensors, under
 from emflow.limits import BOOLEAN, check, integer, real
 from emflow.refine.kinds import KINDS, Refinement
+from emflow.table.fill import hide
 from emflow.table.frame import Layout, is_frame
-from emflow.table.schema import Array, Schema, column_name
+from emflow.table.schema import Array, Schema
 
 SHARE = real("a number in (0, 1)", lambda v: 0 < v < 1)
+HIDDEN = 0.2  # of the observed cells, to score by
 KEYED = "kinds", "bounds"  # parameters by column
 WITHOUT_INTERVAL = "nominal", "binary", "empty"  # kinds of columns
 
@@ -82,6 +84,23 @@ class StagedImputer(Imputer):
         density = (gaussian.log_prob(z) + log_det).cpu().numpy() - np.log(self.schema_.span).sum()
         return np.where(np.isnan(density), -np.inf, density)
 
+    def score(self, X: Any, y: Any = None, *, missing: Any = None) -> float:
+        """Return minus the RMSE with which a fifth of the observed cells of X are filled, once they are hidden.
+
+        In scaled units, columns in [0, 1]; the higher, the better, so that `GridSearchCV` and `cross_val_score` can
+        compare imputers. Always the same cells are hidden, whatever `random_state`. `y` is not used.
+        """
+        check_is_fitted(self)
+        rows = self._read(X, missing)
+        x, holes = self._tensors(rows)
+        hidden = hide(holes, HIDDEN, torch.Generator().manual_seed(0), self._owner())
+        if not len(hidden):
+            raise DataError("there is no cell to hide: a column needs at least three values")
+        shown = rows.copy()
+        np.put(shown, hidden.cpu().numpy(), np.nan)
+        error = self._complete(shown).take(hidden) - x.take(hidden)
+        return -error.square().mean().sqrt().item()
+
     @torch.no_grad()
     def sample(self, n_samples: int = 1) -> Any:
         """Draw new rows (n_samples, p), or images, from the last stage: z from its Gaussian, decoded.
@@ -112,9 +131,9 @@ class StagedImputer(Imputer):
         n_draws : int
         bootstrap : bool
             Let the draws differ by the uncertainty of the fitted parameters, too, as `pool` wants them: a copy of the
-            imputer is fitted for each draw, to the rows of X with random weights (the Bayesian bootstrap of Rubin,
-            1981). That takes as long as so many fits, and X must be the whole table: draws for a row then depend on
-            all rows. Kinds, categories and ranges stay those that `fit` learnt.
+            imputer is fitted for each draw, to a bootstrap sample of the rows of X. That takes as long as so many
+            fits, and X must be the whole table: what is drawn for a row then depends on all rows. Kinds, categories
+            and ranges stay those that `fit` learnt.
 
         Returns
         -------
@@ -126,7 +145,7 @@ class StagedImputer(Imputer):
         if bootstrap:
             seeds = np.random.SeedSequence(self._seed()).generate_state(n_draws).tolist()
             fits = tqdm(seeds, desc="bootstrap", unit="fit", disable=not self.verbose)
-            draws = [draw for seed in fits for draw in self._refitted(rows, seed)._draw(X, missing, rows, 1)]
+            draws = [draw for seed in fits for draw in refitted(self, rows, seed)._draw(X, missing, rows, 1)]
         else:
             draws = self._draw(X, missing, rows, n_draws)
         return draws if is_frame(X) else np.stack(draws)
@@ -137,20 +156,6 @@ class StagedImputer(Imputer):
         nominal = [] if self.layout_ is None else self.layout_.nominal
         parts = uncertainty.draw(stage, self.refinement_, x_hat, holes, n_draws, self._seed(), self.clip, nominal)
         return [self._put_back(X, missing, rows, each) for each in torch.cat(list(parts), 1)]
-
-    def _refitted(self, rows: Array, seed: int) -> StagedImputer:
-        """Return a copy that is fitted to rows (n, p) with random weights, but has learnt their columns from `fit`."""
-        empty = np.isnan(rows).all(0)
-        if self.layout_ is not None and empty.any():
-            name = column_name(self, self.layout_.owner[int(empty.argmax())])
-            raise DataError(
-                f"no observed value in column {name}: bootstrap=True fits to X, which must be a whole table"
-            )
-        alone = {"checkpoint": None} if hasattr(self, "checkpoint") else {}
-        copy = clone(self).set_params(random_state=seed, verbose=False, **alone)
-        copy.layout_, copy.schema_, copy.image_shape_ = self.layout_, self.schema_, self.image_shape_
-        fitted: StagedImputer = copy._fit_rows(rows, np.random.default_rng(seed).standard_exponential(len(rows)))
-        return fitted
 
     def _fit_rows(self, X: Array, weight: Array | None = None) -> Any:
         """Fit to rows of numbers (n, p), NaN where missing, whose columns are known; `weight` (n,) is above zero."""

@@ -19,6 +19,7 @@ KNOWN["limits"] = {"table", "errors"}
 KNOWN["base"] = {"limits", "table", "errors"}
 KNOWN["baselines"] = {"base", "limits", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["pool"] = {"errors"}
+KNOWN["bootstrap"] = {"errors", "table"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
 IMPORTERS = {
     "table": {
@@ -28,6 +29,7 @@ IMPORTERS = {
         "staged",
         "imputer",
         "gaussian_imputer",
+        "bootstrap",
         "evaluation",
         "baselines",
         "experiments",
