@@ -43,6 +43,12 @@ class Statistics:
         """Return the statistics of complete rows z (n, p)."""
         return cls(len(z), z.sum(0), z.mT @ z)
 
+    @classmethod
+    def behind(cls, gaussian: Gaussian, count: float) -> Statistics:
+        """Return the statistics of so many rows of which a Gaussian is the maximiser."""
+        mean = gaussian.mean
+        return cls(count, count * mean, count * (gaussian.cov + torch.outer(mean, mean)))
+
     def maximiser(self) -> Gaussian:
         """Return the M-step of these rows alone: equation 22, the maps g_mu and g_Sigma of equation 5."""
         mean, second = self.total / self.count, self.outer / self.count

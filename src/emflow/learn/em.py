@@ -34,6 +34,7 @@ def fit_gaussian(
     start: Gaussian | None = None,
     relaxation: float = 1.0,
     weight: Tensor | None = None,
+    known: Statistics | None = None,
 ) -> tuple[Gaussian, list[dict[str, Any]]]:
     """Return the Gaussian that EM finds for the rows x (n, p), whose missing cells hold anything finite, and a history.
 
@@ -41,7 +42,7 @@ def fit_gaussian(
     M-step says: beyond 1, and below 2, a few passes get further where much is missing, but the likelihood may fall.
     Stops when means move by less than `tol` standard deviations, and covariances by less than `tol` in the scale of a
     correlation, in the root mean square; or after the pass in which `max_time` seconds are over. With weights (n,) a
-    row counts as if it were there so many times.
+    row counts as if it were there so many times. `known` statistics, of other rows, are added to those of x.
     """
     em = OnlineEM(step_scale=1.0, step_exponent=0.0, dtype=x.dtype)  # rho = 1: each update is a whole M-step
     estimate = em.estimate = pairwise_start(x, patterns.missing, weight) if start is None else start
@@ -51,7 +52,7 @@ def fit_gaussian(
     began = time.monotonic()
     for iteration in (bar := tqdm(range(1, n_iterations + 1), desc="EM", disable=not verbose)):
         started = time.monotonic()
-        statistics, retries = Statistics.none(x), 0
+        statistics, retries = Statistics.none(x) if known is None else known, 0
         for z, layout, share in batches:
             conditional = Conditional(gaussian, layout, generator)
             statistics += conditional.statistics(conditional.mean(z), share)

@@ -130,6 +130,14 @@ class Schema:
         p = X.shape[1]
         return cls([float(np.nanmin(X))] * p, [float(np.nanmax(X))] * p, middle.tolist())
 
+    def widened(self, X: Array, layout: Layout) -> Schema:
+        """Return the schema with the ranges of a further table X (n, p) as well; bounds of the user's stay."""
+        low, high = np.fmin(self.low, np.fmin.reduce(X, 0)), np.fmax(self.high, np.fmax.reduce(X, 0))
+        for j, column in enumerate(layout.columns[k] for k in layout.owner):
+            low[j] = low[j] if column.low is None else column.low
+            high[j] = high[j] if column.high is None else column.high
+        return Schema(low.tolist(), high.tolist(), self.middle)
+
     @property
     def span(self) -> Array:
         """High - low, and 1 for a constant column."""

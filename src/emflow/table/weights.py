@@ -17,7 +17,7 @@ Array = NDArray[Any]
 def weighed(sample_weight: Any, X: Any, *others: Any) -> tuple[Any, ...]:
     """Return the weights of rows (n,), X, and what else has these rows, all without the rows of weight zero.
 
-    None for the weights says that all rows have the same one.
+    None for the weights says that they are all one.
     """
     if sample_weight is None:
         return (None, X, *others)
@@ -38,7 +38,7 @@ def weighed(sample_weight: Any, X: Any, *others: Any) -> tuple[Any, ...]:
         raise DataError("sample_weight is 0 in every row: there is nothing to learn from")
     parts = (X, *others) if keep.all() else [None if part is None else _rows(part, keep) for part in (X, *others)]
     weight = weight[keep]
-    return (None if (weight == weight[0]).all() else weight, *parts)
+    return (None if (weight == 1).all() else weight, *parts)
 
 
 def _rows(X: Any, keep: NDArray[np.bool_]) -> Any:
