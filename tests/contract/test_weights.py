@@ -119,7 +119,7 @@ def test_errors_on_hidden_cells_are_weighted(new_run):
         ([1.0] * 59 + [-1.0], r"sample_weight of row 59 is -1.0: it must be finite"),
         ([np.nan] + [1.0] * 59, "sample_weight of row 0 is nan"),
         ([np.inf] + [1.0] * 59, "sample_weight of row 0 is inf"),
-        (np.zeros(60), "sample_weight is 0 in every row"),
+        (np.zeros(60), "sample_weight is zero in every row"),
         (["much"] * 60, "sample_weight must be numbers"),
     ],
 )

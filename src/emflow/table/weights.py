@@ -25,6 +25,7 @@ def weighed(sample_weight: Any, X: Any, *others: Any) -> tuple[Any, ...]:
         weight = np.array(sample_weight, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"sample_weight must be numbers, one for each row: {error}") from error
+    X = X if hasattr(X, "__len__") else np.asarray(X)
     if weight.ndim == 0:
         weight = np.full(len(X), weight)
     if weight.shape != (len(X),):
@@ -35,7 +36,7 @@ def weighed(sample_weight: Any, X: Any, *others: Any) -> tuple[Any, ...]:
         raise DataError(f"sample_weight of row {row} is {weight[row]}: it must be finite, and at least 0")
     keep = weight > 0
     if not keep.any():
-        raise DataError("sample_weight is 0 in every row: there is nothing to learn from")
+        raise DataError("sample_weight is zero in every row: there is nothing to learn from")
     parts = (X, *others) if keep.all() else [None if part is None else _rows(part, keep) for part in (X, *others)]
     weight = weight[keep]
     return (None if (weight == 1).all() else weight, *parts)
