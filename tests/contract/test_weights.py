@@ -1,5 +1,6 @@
 """Weights of rows: so many rows of the same kind, for the Gaussian exactly, for what is trained in the long run."""
 
+import naive
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -9,6 +10,7 @@ from torch.testing import assert_close
 
 from emflow import DataError, EMFlowImputer, GaussianImputer
 from emflow.latent import patterns
+from emflow.latent.condition import Conditional
 from emflow.order import shuffled
 from emflow.table.schema import Schema
 
@@ -47,15 +49,23 @@ def test_images_too(weight):
     assert one.schema_.middle == pytest.approx(other.schema_.middle)
 
 
-def test_draws_of_wide_data_are_weighted(monkeypatch, x):
-    """The E-step of rows with large blocks draws: a row of great weight decides where the mean is."""
-    for name, value in (("WIDE", 2), ("LARGE_BLOCK", 0)):
-        monkeypatch.setattr(patterns, name, value)
-    weight = np.where(np.arange(60) < 30, 1.0, 1e-9)
-    few, found = (GaussianImputer(random_state=0).fit(*table) for table in ((x[:30],), (x,)))
-    weighed = GaussianImputer(random_state=0).fit(x, sample_weight=weight)
-    few, found, weighed = (np.log(np.diag(moments(imputer)[1])) for imputer in (few, found, weighed))
-    assert abs(weighed - few).max() < 0.5 * abs(found - few).max()
+def test_draws_of_wide_data_are_weighted(monkeypatch):
+    """Where blocks are too large to be factorised, draws stand for the inverses: on average these are the same."""
+    n, p = 4000, 5
+    gaussian, missing = naive.random_gaussian(p), naive.random_missing(n, p, 0.5)
+    x = gaussian.sample(n, torch.Generator().manual_seed(0))
+    weight = torch.arange(n).double() % 4
+    found = []
+    for large in (False, True):
+        if large:
+            monkeypatch.setattr(patterns, "WIDE", 2)
+            monkeypatch.setattr(patterns, "LARGE_BLOCK", 0)
+        layout = patterns.Patterns(missing).layout(torch.arange(n))
+        assert (layout.too_large is not None) == large
+        kernel = Conditional(gaussian, layout, torch.Generator().manual_seed(0))
+        found.append(kernel.statistics(kernel.mean(x), weight))
+    assert found[0].count == found[1].count == weight.sum()
+    assert_close(found[0].outer / n, found[1].outer / n, atol=0.1, rtol=0)
 
 
 @pytest.mark.parametrize(
