@@ -2,14 +2,14 @@
 
 A regression of y on x1 and x2, both with holes: missing completely at random, or the more often the larger y is. Each
 line is a way to impute: none (the table before it lost values), one Gaussian from which all draws are made, and a
-Gaussian per draw, fitted on a bootstrap sample of the rows, so that draws differ by its uncertainty as well.
+Gaussian per draw, fitted to a bootstrap sample of the rows, so that draws differ by its uncertainty as well. With 200
+tables the share that is covered has a standard error of 1.5 %, so look at "none", too: these tables are as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,32 +46,23 @@ def regress(tables: Array) -> tuple[Array, Array]:
     return coefficients[..., 0], np.sqrt(np.diagonal(inverse, axis1=1, axis2=2) * variance)
 
 
-def one_fit(table: Array, m: int, clip: bool, rng: np.random.Generator) -> Array:
+def impute(table: Array, m: int, clip: bool, bootstrap: bool, rng: np.random.Generator) -> Array:
     imputer = GaussianImputer(clip=clip, random_state=int(rng.integers(2**31)))
-    return imputer.fit(table).sample_imputations(table, n_draws=m)
+    return imputer.fit(table).sample_imputations(table, n_draws=m, bootstrap=bootstrap)
 
 
-def bootstrap(table: Array, m: int, clip: bool, rng: np.random.Generator) -> Array:
-    draws = []
-    for _ in range(m):
-        imputer = GaussianImputer(clip=clip, random_state=int(rng.integers(2**31)))
-        imputer.fit(table[rng.integers(len(table), size=len(table))])
-        draws.append(imputer.sample_imputations(table, n_draws=1)[0])
-    return np.stack(draws)
-
-
-def run(impute: Callable[..., Array] | None, arguments: argparse.Namespace) -> str:
+def run(way: str, arguments: argparse.Namespace) -> str:
     """Return what there is to say about one way to impute."""
     started = time.perf_counter()
     estimates, errors, covered, information = [], [], [], []
     for seed in range(arguments.tables):
         rng = np.random.default_rng([arguments.seed, seed])  # so that all ways see the same tables
         table = simulate(arguments.rows, rng)
-        if impute is None:
+        if way == "none":
             tables = np.stack([table, table])
         else:
             holed = holes(table, arguments.mechanism, arguments.rate, rng)
-            tables = impute(holed, arguments.draws, not arguments.no_clip, rng)
+            tables = impute(holed, arguments.draws, not arguments.no_clip, way == "bootstrap", rng)
         pooled = pool(*regress(tables), dof=arguments.rows - 3, names=NAMES)
         low, high = pooled.interval(0.95)
         estimates.append(pooled.estimate)
@@ -86,12 +77,12 @@ def run(impute: Callable[..., Array] | None, arguments: argparse.Namespace) -> s
     return f"{'; '.join(parts)}; {time.perf_counter() - started:.0f} s"
 
 
-WAYS: dict[str, Callable[..., Array] | None] = {"none": None, "one fit": one_fit, "bootstrap": bootstrap}
+WAYS = "none", "one fit", "bootstrap"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=["one fit", "bootstrap"])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--tables", type=int, default=200, help="simulated data sets; default: %(default)s")
     parser.add_argument("--rows", type=int, default=200, help="default: %(default)s")
     parser.add_argument("--draws", type=int, default=20, help="imputations of each; default: %(default)s")
@@ -101,7 +92,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     for way in arguments.ways:
-        print(f"{arguments.mechanism} {arguments.rate:.0%}, {way}: {run(WAYS[way], arguments)}", flush=True)
+        print(f"{arguments.mechanism} {arguments.rate:.0%}, {way}: {run(way, arguments)}", flush=True)
 
 
 if __name__ == "__main__":

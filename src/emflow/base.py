@@ -2,84 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from sklearn import get_config
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from emflow.errors import DataError, ParameterError
-from emflow.table import column
+from emflow.limits import Limit, check
 from emflow.table.fill import fill_middle
 from emflow.table.frame import Layout, as_array, is_frame
 from emflow.table.images import ImageShape, hide, image_shape, per_value, to_rows, to_type
 from emflow.table.schema import Array, Schema, read
-
-Limit = tuple[str, Callable[[Any], bool]]  # of a hyperparameter: what it must be, and a test
-
-
-def check(limits: Mapping[str, Limit], values: Mapping[str, Any], owner: str) -> None:
-    """Raise a ParameterError for the first of the values that is not within its limit."""
-    for name, value in values.items():
-        text, test = limits[name]
-        try:
-            ok = bool(test(value))
-        except (TypeError, ValueError, RuntimeError, AssertionError):  # the last one is torch's, without CUDA
-            ok = False
-        if not ok:
-            raise ParameterError(f"{name} of {owner} must be {text}, but it is {value!r}")
-
-
-def integer(low: int) -> Limit:
-    """Limit of a hyperparameter: an integer of at least `low`."""
-    text = f"an integer of at least {low}"
-    return text, lambda v: isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= low
-
-
-def real(text: str, test: Callable[[Any], bool]) -> Limit:
-    """Limit of a hyperparameter: a number that passes a test, described by `text`."""
-    return text, lambda v: isinstance(v, Real) and not isinstance(v, bool) and test(v)
-
-
-def optional(limit: Limit) -> Limit:
-    """Limit of a hyperparameter that may also be None."""
-    return f"None or {limit[0]}", lambda v: v is None or limit[1](v)
-
-
-def _usable(device: Any) -> bool:
-    return isinstance(device, str) and torch.zeros(1, device=device).double().sum().item() == 0
-
-
-def _is_kind(kind: Any) -> bool:
-    return kind in column.KINDS if isinstance(kind, str) else isinstance(kind, list | tuple) and len(kind) > 0
-
-
-def _is_pair(bounds: Any) -> bool:
-    low, high = bounds
-    return all(end is None or (isinstance(end, Real) and abs(float(end)) < np.inf) for end in (low, high))
-
-
-NOT_NEGATIVE = real("a number of at least 0", lambda v: 0 <= v < np.inf)
-POSITIVE = real("a positive number", lambda v: 0 < v < np.inf)
-SECONDS = optional(real("a positive number of seconds", lambda v: 0 < v < np.inf))
-BOOLEAN = ("True or False", lambda v: isinstance(v, bool | np.bool_))
-DEVICE = ('a device with double precision that torch finds here, like "cpu" or "cuda"', _usable)
-FLOW = ('"auto", "dense" or "convolutional"', lambda v: v in ("auto", "dense", "convolutional"))
-KINDS = (
-    f"None, or a dict from columns to {', '.join(map(repr, column.KINDS))} or a list of categories",
-    lambda v: v is None or (isinstance(v, dict) and all(_is_kind(kind) for kind in v.values())),
-)
-BOUNDS = (
-    "None, or a dict from columns to pairs (low, high) of numbers, or None for an open end",
-    lambda v: v is None or (isinstance(v, dict) and all(_is_pair(pair) for pair in v.values())),
-)
-UNSEEN = ('"error" or "missing"', lambda v: v in ("error", "missing"))
-SEED = ("None, a whole number from 0 to 2**32 - 1, or a RandomState", lambda v: bool(check_random_state(v)))
+from emflow.table.writing import INDICATOR, append_indicators, to_library
 
 
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -93,27 +32,41 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Range and middle of each column of numbers.
     image_shape_ : tuple or None
         (h, w) or (h, w, c) after a fit to images, which are rows of p = h w c pixel values inside; None for a table.
+    indicated_ : list of int
+        The columns of a table in which `fit` found holes: those that `add_indicator` tells of.
     """
 
     limits: ClassVar[dict[str, Limit]]
     kinds: Any = None
     bounds: Any = None
     unseen: str = "error"
+    add_indicator: bool = False
+    keep_empty_features: bool = False
     clip: bool
     device: str
     random_state: Any
     layout_: Layout | None
     schema_: Schema
     image_shape_: ImageShape | None
+    indicated_: list[int]
+    _library: str = "default"  # that `set_output` asks for
 
-    def _read_new(self, X: Any, missing: Any = None) -> Array:
+    def _read_new(self, X: Any, missing: Any = None, weight: Array | None = None) -> Array:
         """Begin a fit: check the parameters, read X and learn `schema_` and `image_shape_` from it."""
         self._check_parameters()
         shape = image_shape(X)
-        X = self._read(X, missing, reset=True)
-        self.schema_ = Schema.learn_pixels(X) if self.layout_ is None else Schema.learn(self, X, self.layout_)
+        if self.add_indicator and shape is not None:
+            raise ParameterError("add_indicator is for tables, not for images")
+        rows = self._read(X, missing, reset=True)
+        self.schema_ = (
+            Schema.learn_pixels(rows, weight)
+            if self.layout_ is None
+            else Schema.learn(self, rows, self.layout_, weight)
+        )
         self.image_shape_ = shape
-        return X
+        holes = None if self.layout_ is None else self.layout_.holes(X, rows, missing).any(0)
+        self.indicated_ = [] if holes is None else np.flatnonzero(holes).tolist()
+        return rows
 
     def _read(self, X: Any, missing: Any = None, *, reset: bool = False) -> Array:
         """Return X as rows of floats (n, p), NaN where missing: a table, whose layout is learnt, or images."""
@@ -125,11 +78,12 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 self.layout_ = None
             return read(self, to_rows(X, missing), reset=reset)
         X = self._columns(X, reset)
+        hidden = None if missing is None else per_value(missing, X.shape)
         if reset:
-            self.layout_ = self._learn_layout(X)
+            self.layout_ = self._learn_layout(X, hidden)
         assert self.layout_ is not None
         rows = self.layout_.encode(X, self.unseen)
-        return rows if missing is None else hide(rows, per_value(missing, X.shape)[:, self.layout_.owner])
+        return rows if hidden is None else hide(rows, hidden[:, self.layout_.owner])
 
     def _columns(self, X: Any, reset: bool) -> Any:
         """Return X as a frame, or as an array: of numbers, unless the layout has other columns."""
@@ -141,15 +95,24 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return X
         return read(self, X, reset=reset)
 
-    def _learn_layout(self, X: Any) -> Layout:
-        if not is_frame(X) and not self.kinds and not self.bounds:
-            return Layout.numbers(X.shape[1])
-        return Layout.learn(X, self.kinds or {}, self.bounds or {})
+    def _learn_layout(self, X: Any, missing: Array | None) -> Layout:
+        if is_frame(X) or self.kinds or self.bounds:
+            return Layout.learn(X, self.kinds or {}, self.bounds or {}, missing, bool(self.keep_empty_features))
+        empty = np.isnan(X if missing is None else hide(X, missing)).all(0) & bool(self.keep_empty_features)
+        if empty.all():
+            raise DataError("no column holds any value: there is nothing to learn from")
+        return Layout.numbers(X.shape[1], np.flatnonzero(empty).tolist())
 
     @property
     def _layout(self) -> Layout:
         assert self.layout_ is not None
         return self.layout_
+
+    def _owner(self) -> Tensor:
+        """Return for each column (p,) which pixel, or which column of the table, it is a part of."""
+        if self.layout_ is not None:
+            return torch.from_numpy(np.unique(self.layout_.owner, return_inverse=True)[1])
+        return torch.arange(len(self.schema_.low)) // (*(self.image_shape_ or ()), 1, 1, 1)[2]
 
     def _check_parameters(self) -> None:
         """Check every hyperparameter against `limits`: name -> (what it must be, test)."""
@@ -182,7 +145,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Fill the missing cells of X.
 
         Deterministic and row by row: the answer for a row depends on that row alone. Observed cells come back bit for
-        bit, and no NaN is left.
+        bit, and no NaN is left. With `add_indicator` further columns say what was missing.
 
         Parameters
         ----------
@@ -195,13 +158,17 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         A frame as X is one, or an ndarray of the shape of X
-            In the floating-point type of X; frames and images in their own types.
+            In the floating-point type of X; frames and images in their own types, and frames of the library that
+            `set_output` has been asked for.
         """
         check_is_fitted(self)
         rows = self._read(X, missing)
-        return self._put_back(X, rows, self._complete(rows) if np.isnan(rows).any() else None)
+        filled = self._put_back(X, missing, rows, self._complete(rows) if np.isnan(rows).any() else None)
+        filled = self._indicate(filled, self._layout.holes(X, rows, missing)) if self.add_indicator else filled
+        library = get_config()["transform_output"] if self._library == "default" else self._library
+        return to_library(filled, library) if is_frame(filled) and library != "default" else filled
 
-    def _put_back(self, X: Any, rows: Array, x_hat: Tensor | None, without: tuple[str, ...] = ()) -> Any:
+    def _put_back(self, X: Any, missing: Any, rows: Array, x_hat: Tensor | None, without: tuple[str, ...] = ()) -> Any:
         """Return X, which was read to `rows`, with scaled x_hat (n, p) in its missing cells, in its units and type.
 
         Columns `without` whose kinds it is to be are left as they are.
@@ -209,13 +176,36 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.layout_ is not None and (is_frame(X) or not self.layout_.plain):
             filled = rows if x_hat is None else np.where(np.isnan(rows), self._unscale(x_hat), rows)
             self._check_finite(filled)
-            return self.layout_.decode(X, np.isnan(rows), filled, without)
+            return self.layout_.decode(X, self.layout_.holes(X, rows, missing), filled, without)
         result = rows.copy() if self.image_shape_ is None else np.array(X).reshape(rows.shape)
         if x_hat is not None:
             holes = np.isnan(rows)
             result[holes] = to_type(self._unscale(x_hat)[holes], result.dtype)
         self._check_finite(result)
         return result if self.image_shape_ is None else result.reshape(-1, *self.image_shape_)
+
+    def _indicate(self, filled: Any, holes: Array) -> Any:
+        """Return the filled table with a column for each of `indicated_`: what of it was missing (n, columns)."""
+        names = [column.name for column in self._layout.columns]
+        if is_frame(filled):
+            return append_indicators(filled, {names[j]: holes[:, j] for j in self.indicated_})
+        return np.hstack([filled, holes[:, self.indicated_]])
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return the names of the columns that `transform` gives, as scikit-learn's imputers name them."""
+        names = super().get_feature_names_out(input_features)
+        added = [INDICATOR.format(names[j]) for j in self.indicated_] if self.add_indicator else []
+        return np.array([*names, *added], dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> Any:
+        """Choose what `transform` returns: "pandas", "polars", or "default", which is what X is."""
+        super().set_output(transform=transform)
+        self._library = self._library if transform is None else transform
+        return self
+
+    def __sklearn_clone__(self) -> Any:
+        copy = super().__sklearn_clone__()
+        return copy if self._library == "default" else copy.set_output(transform=self._library)
 
     def _check_finite(self, X: Array) -> None:
         lost = ~np.isfinite(X).all(1)

@@ -116,17 +116,18 @@ def evaluate(X: Any, imputer: StagedImputer | None = None, *, random_state: Any 
     In every column the imputer is better than the simple methods.
     """
     imputer = EMFlowImputer(random_state=random_state) if imputer is None else imputer
-    asked = clone(imputer)
+    asked = clone(imputer).set_params(add_indicator=False).set_output(transform="default")
     truth = asked._read_new(X)
     layout = asked.layout_
     if layout is None:
         raise DataError("evaluate is for tables, not for images")
-    hidden = hide_alike(_by_column(np.isnan(truth), layout), layout, check_random_state(random_state))
+    hidden = hide_alike(layout.holes(X, truth), layout, check_random_state(random_state))
     if not hidden.any():
         raise DataError("there is no cell to hide: each column needs at least four values")
     methods = {"imputer": asked}
     if not isinstance(imputer, GaussianImputer):
-        methods["Gaussian"] = GaussianImputer(kinds=imputer.kinds, bounds=imputer.bounds, unseen=imputer.unseen)
+        names = "kinds", "bounds", "unseen", "keep_empty_features"
+        methods["Gaussian"] = GaussianImputer(**{name: getattr(imputer, name) for name in names})
     filled = {}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="left as they are")  # which was said above
@@ -139,11 +140,6 @@ def evaluate(X: Any, imputer: StagedImputer | None = None, *, random_state: Any 
             part = {name: values[:, at] for name, values in filled.items()}
             scores.append(_score(column, truth[:, at], part, [end[:, at] for end in ends], hidden[:, j]))
     return Evaluation(tuple(scores))
-
-
-def _by_column(missing: Mask, layout: Layout) -> Mask:
-    """Return which cells of a table (n, columns) are missing, given which of its numbers (n, width) are."""
-    return np.stack([missing[:, at].any(1) for _, at in layout.places()], 1)
 
 
 def hide_alike(missing: Mask, layout: Layout, rng: np.random.RandomState) -> Mask:

@@ -14,26 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from emflow import files
-from emflow.base import (
-    BOOLEAN,
-    BOUNDS,
-    DEVICE,
-    FLOW,
-    KINDS,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SECONDS,
-    SEED,
-    UNSEEN,
-    check,
-    integer,
-    optional,
-    real,
-)  # fmt: skip
 from emflow.errors import DataError, DivergedError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
 from emflow.latent.gaussian import Gaussian
@@ -43,6 +28,7 @@ from emflow.learn.em import fit_gaussian, regular
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import Run, Settings
 from emflow.learn.train import train
+from emflow.limits import EMFLOW, FILLS, SETTINGS, Limit, check
 from emflow.refine.images import fit_images
 from emflow.refine.kinds import Refinement
 from emflow.refine.tables import TableRefinement
@@ -51,23 +37,15 @@ from emflow.staged import StagedImputer, plain
 from emflow.table.fill import fill_draw, fill_nearest, hide, hide_alike
 from emflow.table.frame import is_frame
 from emflow.table.schema import Array, from_objects
+from emflow.table.weights import weighed
 
 STEPS = 150  # of a training phase, where the number of epochs is left open
-FILLS = {"gaussian": None, "draw": None, "median": False, "nearest": True, "zero": True, "mean": True}  # for images?
 IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which images start,
 EM_IMAGES = 10_000  # with so many of them
 VALIDATED = 2000  # images in which pixels are hidden;
 ENOUGH_HIDDEN = 500  # so many cells of tables
 IMAGE_STEPS = 500  # of its training
 ENOUGH_ROWS = 700  # of a table, for the learned E-step to be of use
-
-FRACTION = real("a number in [0, 1]", lambda v: 0 <= v <= 1)
-SETTINGS = {
-    "batch_size": integer(1), "learning_rate": POSITIVE, "width": integer(0), "n_bins": integer(2),
-    "n_pieces": integer(1), "n_neighbours": integer(1), "dropout": real("a number in [0, 1)", lambda v: 0 <= v < 1),
-    "error_weight": NOT_NEGATIVE, "reuse": integer(1), "like": FRACTION, "weighed": FRACTION, "haste": POSITIVE,
-    "n_trees": integer(0),
-}  # fmt: skip
 
 
 class EMFlowImputer(StagedImputer):
@@ -135,6 +113,13 @@ class EMFlowImputer(StagedImputer):
         range holds.
     unseen : {"error", "missing"}
         What a category is that `fit` did not see: an error, or a missing value, which is filled.
+    add_indicator : bool
+        Let `transform` of a table add a column, `missingindicator_<name>`, for every one in which `fit` found holes:
+        True, or 1 in an array, where a value was missing.
+    keep_empty_features : bool
+        Keep a column without any value: one of numbers is filled with zeros, one of categories or dates stays missing,
+        with a warning that names it. It plays no part in the rest. If False, such a column is an error that names it.
+        (scikit-learn would drop it without a word.)
     clip : bool
         Keep filled values within the observed range of the column, or its bounds.
     validation_fraction : float
@@ -190,47 +175,7 @@ class EMFlowImputer(StagedImputer):
     False
     """
 
-    limits: ClassVar[dict[str, Any]] = {
-        "n_iterations": optional(integer(0)),
-        "n_epochs": optional(integer(1)),
-        "batch_size": integer(1),
-        "learning_rate": POSITIVE,
-        "reconstruction_weight": NOT_NEGATIVE,
-        "step_scale": real("a number in (0, 1]", lambda v: 0 < v <= 1),
-        "step_exponent": real("a number in [0, 1]", lambda v: 0 <= v <= 1),
-        "covariance_inflation": (
-            "a number of at least 0, or a sequence of them",
-            lambda v: np.ndim(v) <= 1 and all(NOT_NEGATIVE[1](b) for b in (v if np.ndim(v) else [v])),
-        ),
-        "super_batch_size": integer(0),
-        "flow": FLOW,
-        "n_couplings": integer(0),
-        "hidden_width": optional(integer(1)),
-        "reinit": BOOLEAN,
-        "initial_fill": (f"one of {', '.join(FILLS)}", lambda v: v in FILLS),
-        "refine": (
-            '"auto", "on", "off", or a dict of settings',
-            lambda v: isinstance(v, dict) or v in ("auto", "on", "off"),
-        ),
-        "refine_steps": optional(integer(1)),
-        "store_rows": (
-            "True, False, or an integer of at least 2",
-            lambda v: isinstance(v, bool | np.bool_) or integer(2)[1](v),
-        ),
-        "kinds": KINDS,
-        "bounds": BOUNDS,
-        "unseen": UNSEEN,
-        "clip": BOOLEAN,
-        "validation_fraction": real("a number in [0, 0.5]", lambda v: 0 <= v <= 0.5),
-        "tol": real("a number in [0, 1)", lambda v: 0 <= v < 1),
-        "patience": integer(1),
-        "max_time": SECONDS,
-        "checkpoint": optional(("the path of a folder", lambda v: bool(os.fspath(v)))),
-        "dtype": ('"float32" or "float64"', lambda v: v in ("float32", "float64")),
-        "device": DEVICE,
-        "random_state": SEED,
-        "verbose": BOOLEAN,
-    }
+    limits: ClassVar[dict[str, Limit]] = EMFLOW
 
     def __init__(
         self,
@@ -255,6 +200,8 @@ class EMFlowImputer(StagedImputer):
         kinds: dict[Any, Any] | None = None,
         bounds: dict[Any, Any] | None = None,
         unseen: str = "error",
+        add_indicator: bool = False,
+        keep_empty_features: bool = False,
         clip: bool = True,
         validation_fraction: float = 0.05,
         tol: float = 1e-3,
@@ -286,6 +233,8 @@ class EMFlowImputer(StagedImputer):
         self.kinds = kinds
         self.bounds = bounds
         self.unseen = unseen
+        self.add_indicator = add_indicator
+        self.keep_empty_features = keep_empty_features
         self.clip = clip
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -327,13 +276,21 @@ class EMFlowImputer(StagedImputer):
             raise ParameterError(f'kind must be "tabular" or "image", but it is {kind!r}')
         return cls(**(common | kinds[kind] | overrides))
 
-    def fit(self, X: Any, y: Any = None, *, missing: Any = None, initial: Any = None) -> EMFlowImputer:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        missing: Any = None,
+        initial: Any = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> EMFlowImputer:
         """Learn from the rows of X.
 
         Parameters
         ----------
         X : array-like of shape (n, p), or images of shape (n, h, w) or (n, h, w, c)
-            Numbers, NaN where missing. A row may be missing as a whole, a column may not.
+            Numbers, NaN where missing. A row may be missing as a whole, a column only with `keep_empty_features`.
         y : None
             Not used; here for scikit-learn's pipelines.
         missing : array of bool, optional
@@ -342,13 +299,22 @@ class EMFlowImputer(StagedImputer):
         initial : array-like of the shape of X, optional
             An initial imputation of your own, in the units of X, instead of `initial_fill`. Only its values at the
             missing cells count.
+        sample_weight : array-like of shape (n,), optional
+            What each row counts for, at least 0. The Gaussian takes a row of weight 3 as three rows; training shows
+            rows in proportion to it, and errors on hidden cells are weighted. A row of weight 0 is left out.
         """
         started = time.monotonic()
-        X = self._read_new(X, missing)
+        weight, X, missing, initial = weighed(sample_weight, X, missing, initial)
+        return self._fit_rows(self._read_new(X, missing, weight), weight, initial, started)
+
+    def _fit_rows(
+        self, X: Array, weight: Array | None = None, initial: Any = None, started: float | None = None
+    ) -> EMFlowImputer:
+        started = time.monotonic() if started is None else started
         self._check_fill(len(X))
         start = None if initial is None else self._read_initial(initial, X)
         saved = self._saved()
-        run = self._begin(X, start, self._seed() if saved is None else saved[1]["seed"])
+        run = self._begin(X, start, weight, self._seed() if saved is None else saved[1]["seed"])
         del X, start  # their memory
         if saved is not None:
             run.restore(*saved)
@@ -400,11 +366,12 @@ class EMFlowImputer(StagedImputer):
     def _time_left(self, started: float) -> float:
         return np.inf if self.max_time is None else self.max_time - (time.monotonic() - started)
 
-    def _begin(self, X: Array, initial: Array | None, seed: int) -> Run:
+    def _begin(self, X: Array, initial: Array | None, weight: Array | None, seed: int) -> Run:
         """Return a run at its start: cells hidden, holes filled."""
         settings = self.settings(len(X))
         generator = torch.Generator().manual_seed(seed)
         x, missing = self._tensors(X)
+        w = None if weight is None else torch.from_numpy(weight).to(x)
         if self.image_shape_ is None:
             hidden = hide_alike(x, missing, self.validation_fraction, generator, self._owner(), ENOUGH_HIDDEN)
         else:
@@ -418,24 +385,18 @@ class EMFlowImputer(StagedImputer):
         if initial is not None:  # not at the hidden cells, whose values it may know
             x_hat = torch.where(missing, torch.from_numpy(self.schema_.scale(initial)).to(x), x_hat)
         elif self.initial_fill == "gaussian":
-            stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), self._fit_start(x_hat, patterns, generator))
+            stage = Stage(RealNVP(x.shape[1], n_couplings=0).to(x), self._fit_start(x_hat, patterns, generator, w))
             if self.image_shape_ is None or settings.n_iterations:
                 x_hat = reimpute(stage, x_hat, patterns, self.clip)
             else:  # without outer iterations the other images would be filled for nothing
                 x_hat[:VALIDATED] = reimpute(stage, x_hat[:VALIDATED], Patterns(holes[:VALIDATED]), self.clip)
-        return Run(settings, x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage)
+        return Run(settings, x_hat.to(dtype), patterns, hidden, values.to(dtype), generator, seed, x.dtype, stage, w)
 
-    def _owner(self) -> Tensor:
-        """Return for each column (p,) which pixel, or which column of the table, it is a part of."""
-        if self.layout_ is not None:
-            return torch.from_numpy(np.unique(self.layout_.owner, return_inverse=True)[1])
-        return torch.arange(len(self.schema_.low)) // (*(self.image_shape_ or ()), 1, 1, 1)[2]
-
-    def _fit_start(self, x: Tensor, patterns: Patterns, generator: torch.Generator) -> Gaussian:
+    def _fit_start(self, x: Tensor, patterns: Patterns, generator: torch.Generator, weight: Tensor | None) -> Gaussian:
         """Return the Gaussian from whose conditional mean the outer iterations start."""
         if self.image_shape_ is None:
-            return fit_gaussian(x, patterns, generator, verbose=bool(self.verbose))[0]
-        start = stationary_start(x, patterns.missing, self.image_shape_)
+            return fit_gaussian(x, patterns, generator, verbose=bool(self.verbose), weight=weight)[0]
+        start = stationary_start(x, patterns.missing, self.image_shape_, weight)
         if x.shape[1] >= WIDE:
             return regular(start, IMAGE_INFLATION)
         rows = torch.randperm(len(x), generator=generator)[:EM_IMAGES].to(x.device)
@@ -444,6 +405,7 @@ class EMFlowImputer(StagedImputer):
         return fit_gaussian(
             x.index_select(0, rows), Patterns(missing), generator, IMAGE_PASSES, beta=IMAGE_INFLATION,
             verbose=bool(self.verbose), start=start, relaxation=2 / (2 - share),
+            weight=None if weight is None else weight.index_select(0, rows),
         )[0]  # fmt: skip
 
     def _fill(self, x: Tensor, missing: Tensor) -> Tensor:
@@ -479,10 +441,11 @@ class EMFlowImputer(StagedImputer):
         hidden, truth, holes = row * x.shape[1] + column, run.hidden_values, missing.index_select(0, rows)
         before = self._replay(run.model, x.index_select(0, rows), holes)
         after = refinement.complete(before, holes, self.clip)
+        emphasis = run.emphasis(run.hidden)
         errors = [(filled.take(hidden) - truth).abs() for filled in (before, after)]
         for name, error in zip(("validation_rmse_before", "validation_rmse"), errors, strict=True):
-            history[-1][name] = error.square().mean().sqrt().item()
-        gain = errors[0] - errors[1]  # without squares, of which a few cells would decide
+            history[-1][name] = (error.square() * emphasis).mean().sqrt().item()
+        gain = (errors[0] - errors[1]) * emphasis  # without squares, of which a few cells would decide
         better = gain.mean() > gain.std(correction=0) / math.sqrt(len(gain))  # by a standard error
         if self.verbose:
             outcome = "kept" if better else "no better, so not kept"
@@ -500,10 +463,10 @@ class EMFlowImputer(StagedImputer):
         options = run.generator, left, bool(self.verbose)
         if self.image_shape_ is not None:
             n_steps = self.refine_steps or IMAGE_STEPS
-            return *fit_images(*data, self.image_shape_, n_steps, *options), n_steps
+            return *fit_images(*data, self.image_shape_, n_steps, *options, run.weight), n_steps
         settings = plain(self.refine) if isinstance(self.refine, dict) else {}
         size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows, **settings)
-        return *fit_tables(*data, size, *options, self._owner()), size.n_steps
+        return *fit_tables(*data, size, *options, self._owner(), run.weight), size.n_steps
 
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""

@@ -114,8 +114,8 @@ def pool(
     Rubin's equation 3.1.10 has nu_old, which is the same only if `dof` is infinite.
 
     The intervals are as good as the imputations. Draws of `sample_imputations` come from one fitted model, without the
-    uncertainty of its own parameters, so intervals are too short where much is missing. A model for each draw, fitted
-    on a bootstrap sample of the rows, mends most of that (`benchmarks/pooling.py`).
+    uncertainty of its own parameters, so intervals are too short where much is missing. With `bootstrap=True` there is
+    a model for each draw, which mends that (`benchmarks/pooling.py`).
 
     Parameters
     ----------

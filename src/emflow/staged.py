@@ -12,22 +12,29 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from emflow import files, uncertainty
-from emflow.base import Imputer, integer, real
-from emflow.errors import DataError, FileError, ParameterError
+from emflow.base import Imputer
+from emflow.bootstrap import refitted
+from emflow.errors import DataError, FileError
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import stages_from_tensors, stages_to_tensors, under
+from emflow.limits import BOOLEAN, check, integer, real
 from emflow.refine.kinds import KINDS, Refinement
+from emflow.table.fill import hide
 from emflow.table.frame import Layout, is_frame
 from emflow.table.schema import Array, Schema
 
+SHARE = real("a number in (0, 1)", lambda v: 0 < v < 1)
+HIDDEN = 0.2  # of the observed cells, to score by
 KEYED = "kinds", "bounds"  # parameters by column
+WITHOUT_INTERVAL = "nominal", "binary", "empty"  # kinds of columns
 
 
 class StagedImputer(Imputer):
-    """Base of both. Subclasses implement `fit`, which ends in `_keep`.
+    """Base of both. Subclasses implement `fit`, and its second part `_fit_rows`, which ends in `_keep`.
 
     Attributes
     ----------
@@ -77,6 +84,23 @@ class StagedImputer(Imputer):
         density = (gaussian.log_prob(z) + log_det).cpu().numpy() - np.log(self.schema_.span).sum()
         return np.where(np.isnan(density), -np.inf, density)
 
+    def score(self, X: Any, y: Any = None, *, missing: Any = None) -> float:
+        """Return minus the RMSE with which a fifth of the observed cells of X are filled, once they are hidden.
+
+        In scaled units, columns in [0, 1]; the higher, the better, so that `GridSearchCV` and `cross_val_score` can
+        compare imputers. Always the same cells are hidden, whatever `random_state`. `y` is not used.
+        """
+        check_is_fitted(self)
+        rows = self._read(X, missing)
+        x, holes = self._tensors(rows)
+        hidden = hide(holes, HIDDEN, torch.Generator().manual_seed(0), self._owner())
+        if not len(hidden):
+            raise DataError("there is no cell to hide: a column needs at least three values")
+        shown = rows.copy()
+        np.put(shown, hidden.cpu().numpy(), np.nan)
+        error = self._complete(shown).take(hidden) - x.take(hidden)
+        return -error.square().mean().sqrt().item()
+
     @torch.no_grad()
     def sample(self, n_samples: int = 1) -> Any:
         """Draw new rows (n_samples, p), or images, from the last stage: z from its Gaussian, decoded.
@@ -85,9 +109,7 @@ class StagedImputer(Imputer):
         of which any frame can be made.
         """
         check_is_fitted(self)
-        text, test = integer(1)
-        if not test(n_samples):
-            raise ParameterError(f"n_samples must be {text}, but it is {n_samples!r}")
+        check({"n_samples": integer(1)}, {"n_samples": n_samples})
         gaussian = self.stages_[-1].gaussian
         z = gaussian.sample(n_samples, torch.Generator().manual_seed(self._seed()))
         X = self._unscale(self.stages_[-1].to(z.dtype).flow.decode(z)[0])
@@ -96,42 +118,63 @@ class StagedImputer(Imputer):
         return X.reshape(-1, *(self.image_shape_ or ()))
 
     @torch.no_grad()
-    def sample_imputations(self, X: Any, n_draws: int = 5, *, missing: Any = None) -> Any:
+    def sample_imputations(self, X: Any, n_draws: int = 5, *, bootstrap: bool = False, missing: Any = None) -> Any:
         """Fill the missing cells of X by draws from their distribution, given what is observed: multiple imputation.
 
         Observed cells come back bit for bit. Seeded by `random_state`; what is drawn for a row depends on the row and
         its number, not on the other rows.
+
+        Parameters
+        ----------
+        X, missing
+            As in `transform`.
+        n_draws : int
+        bootstrap : bool
+            Let the draws differ by the uncertainty of the fitted parameters, too, as `pool` wants them: a copy of the
+            imputer is fitted for each draw, to a bootstrap sample of the rows of X. That takes as long as so many
+            fits, and X must be the whole table: what is drawn for a row then depends on all rows. Kinds, categories
+            and ranges stay those that `fit` learnt.
 
         Returns
         -------
         ndarray of shape (n_draws, *shape of X), or a list of frames, if X is one
         """
         check_is_fitted(self)
-        text, test = integer(1)
-        if not test(n_draws):
-            raise ParameterError(f"n_draws must be {text}, but it is {n_draws!r}")
+        check({"n_draws": integer(1), "bootstrap": BOOLEAN}, {"n_draws": n_draws, "bootstrap": bootstrap})
         rows = self._read(X, missing)
+        if bootstrap:
+            seeds = np.random.SeedSequence(self._seed()).generate_state(n_draws).tolist()
+            fits = tqdm(seeds, desc="bootstrap", unit="fit", disable=not self.verbose)
+            draws = [draw for seed in fits for draw in refitted(self, rows, seed)._draw(X, missing, rows, 1)]
+        else:
+            draws = self._draw(X, missing, rows, n_draws)
+        return draws if is_frame(X) else np.stack(draws)
+
+    def _draw(self, X: Any, missing: Any, rows: Array, n_draws: int) -> list[Any]:
+        """Return X, which was read to `rows`, with draws in its missing cells."""
         stage, x_hat, holes = self._before_last(rows)
         nominal = [] if self.layout_ is None else self.layout_.nominal
         parts = uncertainty.draw(stage, self.refinement_, x_hat, holes, n_draws, self._seed(), self.clip, nominal)
-        draws = [self._put_back(X, rows, each) for each in torch.cat(list(parts), 1)]
-        return draws if is_frame(X) else np.stack(draws)
+        return [self._put_back(X, missing, rows, each) for each in torch.cat(list(parts), 1)]
+
+    def _fit_rows(self, X: Array, weight: Array | None = None) -> Any:
+        """Fit to rows of numbers (n, p), NaN where missing, whose columns are known; `weight` (n,) is above zero."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def intervals(self, X: Any, coverage: float = 0.9, *, missing: Any = None) -> tuple[Any, Any]:
         """Return lower and upper ends, of the shape of X, between which a missing cell lies with this probability.
 
         Each for itself, as much probability beyond one end as beyond the other. Observed cells have their value in
-        both. Categories without an order have no interval, and stay missing in both: see `probabilities`.
+        both. Categories without an order have no interval, and stay missing in both: see `probabilities`. So do columns
+        without any value.
         """
         check_is_fitted(self)
-        text, test = real("a number in (0, 1)", lambda v: 0 < v < 1)
-        if not test(coverage):
-            raise ParameterError(f"coverage must be {text}, but it is {coverage!r}")
+        check({"coverage": SHARE}, {"coverage": coverage})
         rows = self._read(X, missing)
         stage, x_hat, holes = self._before_last(rows)
         ends = uncertainty.intervals(stage, self.refinement_, x_hat, holes, coverage, self._seed(), self.clip)
-        lower, upper = (self._put_back(X, rows, end, without=("nominal", "binary")) for end in ends)
+        lower, upper = (self._put_back(X, missing, rows, end, WITHOUT_INTERVAL) for end in ends)
         return lower, upper
 
     @torch.no_grad()
@@ -232,7 +275,7 @@ class StagedImputer(Imputer):
         return parameters
 
     def _fitted_scalars(self) -> list[str]:
-        return ["history_", "n_iter_"]
+        return ["history_", "n_iter_", "indicated_"]
 
     # --- scikit-learn
 

@@ -11,16 +11,29 @@ import emflow
 
 ROOT = Path(emflow.__file__).parent
 KNOWN = {"flow": {"flow"}, "latent": {"latent"}, "table": {"errors", "table"}, "errors": set(), "files": {"errors"}}
-KNOWN["threads"] = set()
-KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "threads"}
-KNOWN["refine"] = {"errors", "threads", "refine"}
+KNOWN["threads"] = KNOWN["order"] = set()
+KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "order", "threads"}
+KNOWN["refine"] = {"errors", "order", "threads", "refine"}
 KNOWN["uncertainty"] = {"latent", "learn", "refine"}
-KNOWN["base"] = {"table", "errors"}
-KNOWN["baselines"] = {"base", "flow", "table", "errors", "threads", "baselines"}
+KNOWN["limits"] = {"table", "errors"}
+KNOWN["base"] = {"limits", "table", "errors"}
+KNOWN["baselines"] = {"base", "limits", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["pool"] = {"errors"}
+KNOWN["bootstrap"] = {"errors", "table"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
 IMPORTERS = {
-    "table": {"table", "base", "staged", "imputer", "evaluation", "baselines", "experiments"},
+    "table": {
+        "table",
+        "limits",
+        "base",
+        "staged",
+        "imputer",
+        "gaussian_imputer",
+        "bootstrap",
+        "evaluation",
+        "baselines",
+        "experiments",
+    },
     "cli": {"__main__"},
 }
 IMPORTERS |= {

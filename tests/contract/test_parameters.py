@@ -82,10 +82,27 @@ def at_a_new_category(make, name, x, tmp_path, capsys):
             yield "error"
 
 
+def with_an_empty_column(make, name, x, tmp_path, capsys):
+    """The parameter says what becomes of a column without any value."""
+    x[:, 2] = float("nan")
+    for value in (False, True):
+        try:
+            yield make(**{name: value}).fit(x).transform(x).shape
+        except DataError:
+            yield "error"
+
+
+def in_width(make, name, x, tmp_path, capsys):
+    for value in (False, True):
+        yield make(**{name: value}).fit(x).transform(x).shape
+
+
 OF_COLUMNS = {
     "kinds": in_model({0: "integer"}),
     "bounds": in_model({0: (-0.1, 0.1)}),
     "unseen": at_a_new_category,
+    "add_indicator": in_width,
+    "keep_empty_features": with_an_empty_column,
 }
 
 REFINED = {"refine": "on", "refine_steps": 3, "validation_fraction": 0}
@@ -152,6 +169,8 @@ COLUMNS = {
     "kinds": (3, "nominal", {0: "number"}, {0: 3}, {0: []}, [0]),
     "bounds": (3, (0, 1), {0: 1}, {0: (1,)}, {0: ("a", None)}, {0: (NAN, 1)}, {0: (0, INF)}),
     "unseen": (None, "fill", True),
+    "add_indicator": BOOLEAN,
+    "keep_empty_features": BOOLEAN,
 }
 
 OUT_OF_RANGE = {

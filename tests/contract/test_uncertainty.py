@@ -1,10 +1,11 @@
 """Draws and intervals: of every model, for what is missing alone, and as sure as they say."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
-from emflow import EMFlowImputer, GaussianImputer, ParameterError
+from emflow import DataError, EMFlowImputer, GaussianImputer, ParameterError
 
 
 def gaussian_table(n, seed=0):
@@ -117,3 +118,63 @@ def test_draws_are_counted(make_gaussian, x, n_draws):
 def test_coverage_is_a_probability(make_gaussian, x, coverage):
     with pytest.raises(ParameterError, match=r"coverage must be a number in \(0, 1\)"):
         make_gaussian().fit(x).intervals(x, coverage)
+
+
+# --- a fit for each draw
+
+
+def test_a_fit_for_each_draw(make, x):
+    fitted = make().fit(x)
+    draws = fitted.sample_imputations(x, 3, bootstrap=True)
+    seen = ~np.isnan(x)
+    assert all(each[seen].tobytes() == x[seen].tobytes() for each in draws)
+    assert np.isfinite(draws).all()
+    np.testing.assert_array_equal(fitted.sample_imputations(x, 2, bootstrap=True), draws[:2])
+    assert (draws[0] != draws[1])[~seen].mean() > 0.5
+    np.testing.assert_array_equal(fitted.transform(x), make().fit(x).transform(x))  # it is itself as it was
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_draws_differ_by_the_uncertainty_of_the_parameters(bootstrap):
+    """Half of a column is missing, and the other columns tell nothing of it.
+
+    The mean of the completed column then varies by noise, s^2 / n_missing in the mean of what is filled in, and, with
+    a fit for each draw, by the uncertainty of the mean, s^2 / n_observed.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    X[::2, 1] = np.nan
+    imputer = GaussianImputer(clip=False, random_state=0).fit(X)
+    means = imputer.sample_imputations(X, 150, bootstrap=bootstrap)[:, ::2, 1].mean(1)
+    variance = np.nanvar(X[:, 1]) / 50
+    assert means.var() / variance == pytest.approx(2 if bootstrap else 1, rel=0.3)
+
+
+def test_a_fit_for_each_draw_knows_all_categories():
+    """A category of one row, which a sample of rows would often lack, and a column with few values."""
+    frame = pd.DataFrame({"word": ["u", "v", None, "u"] * 10, "x": [1.0, 2, 3, np.nan] * 10, "rare": [np.nan] * 40})
+    frame.loc[7, "word"], frame.loc[[3, 20], "rare"] = "w", [1.0, 2.0]
+    first, second = GaussianImputer(random_state=0).fit(frame).sample_imputations(frame, 2, bootstrap=True)
+    for draw in (first, second):
+        assert draw["word"].isin(["u", "v", "w"]).all()
+        assert draw["rare"].between(1, 2).all()
+    assert not first.equals(second)
+
+
+def test_a_fit_for_each_draw_leaves_checkpoints_alone(make_emflow, x, tmp_path, capsys):
+    fitted = make_emflow(checkpoint=tmp_path, verbose=True).fit(x)
+    before = (tmp_path / "run.safetensors").read_bytes()
+    capsys.readouterr()
+    fitted.sample_imputations(x, 2, bootstrap=True)
+    assert (tmp_path / "run.safetensors").read_bytes() == before
+    assert "bootstrap: 100%" in capsys.readouterr().err
+
+
+def test_a_fit_for_each_draw_wants_a_whole_table(make_gaussian, x):
+    fitted = make_gaussian().fit(x)
+    few = x[:3].copy()
+    few[:, 2] = np.nan
+    with pytest.raises(DataError, match="no observed value in column 2: bootstrap=True fits to X"):
+        fitted.sample_imputations(few, bootstrap=True)
+    with pytest.raises(ParameterError, match="bootstrap must be True or False, but it is 5"):
+        fitted.sample_imputations(x, bootstrap=5)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, Imputer, integer, real
+from emflow.base import Imputer
 from emflow.baselines.steps import take_steps
+from emflow.limits import BOOLEAN, DEVICE, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, integer, real
 from emflow.table.schema import Array
 from emflow.threads import few_threads
 

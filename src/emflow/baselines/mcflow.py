@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from emflow.base import BOOLEAN, DEVICE, FLOW, POSITIVE, SECONDS, SEED, Imputer, integer
+from emflow.base import Imputer
 from emflow.errors import DivergedError
 from emflow.flow.image import Flow, make_flow
+from emflow.limits import BOOLEAN, DEVICE, FLOW, POSITIVE, SECONDS, SEED, integer
 from emflow.table.fill import fill_draw
 from emflow.table.schema import Array
 from emflow.threads import few_threads

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from emflow.base import BOOLEAN, DEVICE, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, Imputer, integer
+from emflow.base import Imputer
 from emflow.baselines.gain import row_noise
 from emflow.baselines.misgan_networks import LATENT, Networks
 from emflow.baselines.steps import take_steps
 from emflow.errors import DataError
+from emflow.limits import BOOLEAN, DEVICE, NOT_NEGATIVE, POSITIVE, SECONDS, SEED, integer
 from emflow.table.schema import Array
 from emflow.threads import few_threads
 

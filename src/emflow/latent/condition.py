@@ -99,16 +99,32 @@ class Conditional:
             result = result + self.by_observed.solve(grad_missing @ self.gaussian.cov)
         return result.masked_fill(self.layout.missing, 0).to(grad.dtype)
 
-    def statistics(self, z_hat: Tensor) -> Statistics:
-        """Return count, sum of E[z] and sum of E[zz'] over the rows, given their conditional means (appendix B)."""
+    def statistics(self, z_hat: Tensor, weight: Tensor | None = None) -> Statistics:
+        """Return count, sum of E[z] and sum of E[zz'] over the rows, given their conditional means (appendix B).
+
+        With weights (n,) a row counts as if it were there so many times.
+        """
         z_hat = z_hat.to(self.gaussian.mean.dtype)
         cov = torch.zeros_like(self.gaussian.cov)
         for part in self.by_missing:
-            cov += part.total_inverse()
+            cov += part.total_inverse(weight)
         if self.by_observed is not None:
-            spread = self.gaussian.cov @ self.by_observed.total_inverse() @ self.gaussian.cov
-            cov += self.layout.n_by_observed * self.gaussian.cov - spread
-        return Statistics(len(z_hat), z_hat.sum(0), torch.addmm(cov, z_hat.mT, z_hat))
+            spread = self.gaussian.cov @ self.by_observed.total_inverse(weight) @ self.gaussian.cov
+            cov += self._count_by_observed(weight) * self.gaussian.cov - spread
+        if weight is None:
+            return Statistics(len(z_hat), z_hat.sum(0), torch.addmm(cov, z_hat.mT, z_hat))
+        weighted = z_hat * weight[:, None]
+        return Statistics(float(weight.sum()), weighted.sum(0), torch.addmm(cov, weighted.mT, z_hat))
+
+    def _count_by_observed(self, weight: Tensor | None) -> float:
+        """Return how many rows go by their observed coordinates, or what they weigh together."""
+        if weight is None:
+            return self.layout.n_by_observed
+        missing = self.layout.missing
+        go = 2 * missing.sum(1) > missing.shape[1]
+        if self.layout.too_large is not None:
+            go = go.index_fill(0, self.layout.too_large, False)
+        return float(weight[go].sum())
 
     def _solve_missing(self, v: Tensor) -> Tensor:
         first, *others = (part.solve(v) for part in self.by_missing)
@@ -169,13 +185,14 @@ class _Blocks(_Gathered):
             own = explained if group.which is None else explained.index_select(0, group.which)
             result.index_add_(0, group.cells[:, 0] // p, own, alpha=-1)
 
-    def total_inverse(self) -> Tensor:
-        """Sum the inverses over all rows, each at its place in a (p, p) matrix of zeros."""
+    def total_inverse(self, weight: Tensor | None = None) -> Tensor:
+        """Sum the inverses over all rows, by weight (n,), each at its place in a (p, p) matrix of zeros."""
         total = torch.zeros_like(self.matrix)
-        for group, inverse in zip(self.groups, self.inverses, strict=True):
-            weighted = inverse if group.which is None else inverse * group.count[:, None, None]
-            total.view(-1).scatter_add_(0, self._places(group).long(), weighted.flatten())
         p = len(total) // 2
+        for group, inverse in zip(self.groups, self.inverses, strict=True):
+            count = group.count if weight is None else group.total(weight, p)
+            weighted = inverse if group.which is None and weight is None else inverse * count[:, None, None]
+            total.view(-1).scatter_add_(0, self._places(group).long(), weighted.flatten())
         return total[:p, :p]
 
 
@@ -195,7 +212,7 @@ class _Factors(_Gathered):
 
     take_explained = put_diagonal
 
-    def total_inverse(self) -> Tensor:
+    def total_inverse(self, weight: Tensor | None = None) -> Tensor:
         raise ValueError(MEAN_ONLY)
 
 
@@ -255,8 +272,8 @@ class _ConjugateGradients:
     def put_diagonal(self, result: Tensor) -> None:
         raise ValueError("the conditional variances of wide data are not computed: draw instead")
 
-    def total_inverse(self) -> Tensor:
-        """Estimate the sum of the inverses, without bias, from one draw of N(0, inv(P_mm)) per row.
+    def total_inverse(self, weight: Tensor | None = None) -> Tensor:
+        """Estimate the sum of the inverses, by weight (n,), without bias, from one draw of N(0, inv(P_mm)) per row.
 
         (inv(L') u)_m, with cov = L L' and u standard normal, has covariance P_mm; its solution has inv(P_mm).
         """
@@ -265,4 +282,4 @@ class _ConjugateGradients:
         cholesky = self.gaussian.cholesky
         noise = torch.randn(self.observed.shape, generator=self.generator, dtype=cholesky.dtype).to(cholesky.device)
         draws = self._solve(torch.linalg.solve_triangular(cholesky.mT, noise.mT, upper=True).mT.contiguous())
-        return draws.mT @ draws
+        return (draws if weight is None else draws * weight.index_select(0, self.rows)[:, None]).mT @ draws

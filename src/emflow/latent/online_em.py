@@ -18,15 +18,15 @@ class Statistics:
 
     Attributes
     ----------
-    count : int
-        Number of rows.
+    count : float
+        Number of rows, or the sum of their weights.
     total : Tensor of shape (p,)
         Sum of E[z | observed part].
     outer : Tensor of shape (p, p)
         Sum of E[zz' | observed part].
     """
 
-    count: int
+    count: float
     total: Tensor
     outer: Tensor
 
@@ -42,6 +42,12 @@ class Statistics:
     def of(cls, z: Tensor) -> Statistics:
         """Return the statistics of complete rows z (n, p)."""
         return cls(len(z), z.sum(0), z.mT @ z)
+
+    @classmethod
+    def behind(cls, gaussian: Gaussian, count: float) -> Statistics:
+        """Return the statistics of so many rows of which a Gaussian is the maximiser."""
+        mean = gaussian.mean
+        return cls(count, count * mean, count * (gaussian.cov + torch.outer(mean, mean)))
 
     def maximiser(self) -> Gaussian:
         """Return the M-step of these rows alone: equation 22, the maps g_mu and g_Sigma of equation 5."""

@@ -29,6 +29,11 @@ class Group:
     which: Tensor | None  # (rows,): the block of each row; None if that is the row's own, in order
     cells: Tensor  # (rows, k): where the block of each row lies in a flattened (n, p) matrix
 
+    def total(self, weight: Tensor, p: int) -> Tensor:
+        """Sum, for each block (blocks,), the weights of its rows; `weight` (n,) has those of all rows of the batch."""
+        own = weight.index_select(0, self.cells[:, 0] // p)
+        return own if self.which is None else own.new_zeros(len(self.count)).index_add_(0, self.which, own)
+
 
 @dataclass(frozen=True)
 class Layout:

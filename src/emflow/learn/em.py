@@ -33,26 +33,29 @@ def fit_gaussian(
     verbose: bool = False,
     start: Gaussian | None = None,
     relaxation: float = 1.0,
+    weight: Tensor | None = None,
+    known: Statistics | None = None,
 ) -> tuple[Gaussian, list[dict[str, Any]]]:
     """Return the Gaussian that EM finds for the rows x (n, p), whose missing cells hold anything finite, and a history.
 
     Starts from `start`, or from the moments of pairs of observed cells. Each pass goes `relaxation` times as far as the
     M-step says: beyond 1, and below 2, a few passes get further where much is missing, but the likelihood may fall.
     Stops when means move by less than `tol` standard deviations, and covariances by less than `tol` in the scale of a
-    correlation, in the root mean square; or after the pass in which `max_time` seconds are over.
+    correlation, in the root mean square; or after the pass in which `max_time` seconds are over. With weights (n,) a
+    row counts as if it were there so many times. `known` statistics, of other rows, are added to those of x.
     """
     em = OnlineEM(step_scale=1.0, step_exponent=0.0, dtype=x.dtype)  # rho = 1: each update is a whole M-step
-    estimate = em.estimate = pairwise_start(x, patterns.missing) if start is None else start
+    estimate = em.estimate = pairwise_start(x, patterns.missing, weight) if start is None else start
     gaussian = regular(estimate, beta)
-    batches = _Batches(x, patterns)
+    batches = _Batches(x, patterns, weight)
     history: list[dict[str, Any]] = []
     began = time.monotonic()
     for iteration in (bar := tqdm(range(1, n_iterations + 1), desc="EM", disable=not verbose)):
         started = time.monotonic()
-        statistics, retries = Statistics.none(x), 0
-        for z, layout in batches:
+        statistics, retries = Statistics.none(x) if known is None else known, 0
+        for z, layout, share in batches:
             conditional = Conditional(gaussian, layout, generator)
-            statistics += conditional.statistics(conditional.mean(z))
+            statistics += conditional.statistics(conditional.mean(z), share)
             retries += conditional.retries
         estimate = _beyond(estimate, em.update(statistics), relaxation)
         before, gaussian = gaussian, regular(estimate, beta)
@@ -69,17 +72,18 @@ def fit_gaussian(
 
 
 class _Batches:
-    """The rows and their layouts, batch by batch; laid out once, unless they are too many to be kept."""
+    """The rows, their layouts and weights, batch by batch; laid out once, unless they are too many to be kept."""
 
-    def __init__(self, x: Tensor, patterns: Patterns) -> None:
-        self.x, self.patterns, self.chunks = x, patterns, row_chunks(x, most=2**15)
+    def __init__(self, x: Tensor, patterns: Patterns, weight: Tensor | None) -> None:
+        self.x, self.patterns, self.weight, self.chunks = x, patterns, weight, row_chunks(x, most=2**15)
         self.kept = list(self._make()) if x.numel() <= KEPT_CELLS else None
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Layout]]:
+    def __iter__(self) -> Iterator[tuple[Tensor, Layout, Tensor | None]]:
         return self._make() if self.kept is None else iter(self.kept)
 
-    def _make(self) -> Iterator[tuple[Tensor, Layout]]:
-        return ((self.x[rows], self.patterns.layout(rows)) for rows in self.chunks)
+    def _make(self) -> Iterator[tuple[Tensor, Layout, Tensor | None]]:
+        for rows in self.chunks:
+            yield self.x[rows], self.patterns.layout(rows), None if self.weight is None else self.weight[rows]
 
 
 def _beyond(before: Gaussian, after: Gaussian, relaxation: float) -> Gaussian:

@@ -69,6 +69,8 @@ class Run:
         Of the Gaussian and of the re-imputation phase; the flow is trained in that of x_hat.
     start : Stage or None
         The stage that made the initial imputation, if it was one; new rows pass it first. It counts as iteration 0.
+    weight : Tensor of shape (n,) or None
+        Of the rows, all above zero: they are shown in proportion to it.
     iteration, epoch : int
         Outer iterations done, and epochs done in the current one.
     """
@@ -82,6 +84,7 @@ class Run:
     seed: int
     precision: torch.dtype = torch.float64
     start: Stage | None = None
+    weight: Tensor | None = None
     iteration: int = 0
     epoch: int = 0
     stages: list[Stage] = field(default_factory=list)
@@ -96,11 +99,18 @@ class Run:
 
     def record_iteration(self, change: float, seconds: float) -> None:
         """Add the current imputation to the history, with its error on the hidden cells."""
-        error = self.x_hat.take(self.hidden) - self.hidden_values
-        rmse = error.square().mean().sqrt().item() if len(error) else None
+        error = (self.x_hat.take(self.hidden) - self.hidden_values).square() * self.emphasis(self.hidden)
+        rmse = error.mean().sqrt().item() if len(error) else None
         self.history["iterations"].append(
             {"iteration": self.iteration, "change": change, "validation_rmse": rmse, "seconds": seconds}
         )
+
+    def emphasis(self, hidden: Tensor) -> Tensor:
+        """Return the weights of the rows that hidden cells are in, given by flat position; their mean is 1."""
+        if self.weight is None or not len(hidden):
+            return self.x_hat.new_ones(len(hidden))
+        weight = self.weight.index_select(0, hidden // self.x_hat.shape[1])
+        return (weight / weight.mean()).to(self.x_hat.dtype)
 
     def new_model(self) -> None:
         """Initialise flow, optimiser and online EM afresh (appendix D)."""
@@ -153,8 +163,9 @@ class Run:
     def _fingerprint(self) -> str:
         """Identify the settings, the data and the initial imputation of this run."""
         digest = hashlib.sha256(json.dumps(asdict(self.settings), sort_keys=True).encode())
-        for tensor in (self.x_hat, self.patterns.missing, self.hidden_values):
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        for tensor in (self.x_hat, self.patterns.missing, self.hidden_values, self.weight):
+            if tensor is not None:
+                digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def save(self, path: Path) -> None:

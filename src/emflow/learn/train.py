@@ -17,6 +17,7 @@ from emflow.latent.gaussian import NotPositiveDefiniteError
 from emflow.learn.objective import composite_loss, negative_log_likelihood
 from emflow.learn.reimpute import reimpute
 from emflow.learn.state import Run
+from emflow.order import shuffled
 from emflow.threads import few_threads
 
 
@@ -64,7 +65,7 @@ def training_epoch(run: Run) -> None:
     """One pass of Algorithm 1 over the rows, in random batches of nearly equal size."""
     started = time.monotonic()
     n = len(run.x_hat)
-    order = torch.randperm(n, generator=run.generator).to(run.x_hat.device)
+    order = shuffled(n, run.generator, run.weight).to(run.x_hat.device)
     batches = order.tensor_split(max(1, round(n / run.settings.batch_size)))
     totals, retries = torch.zeros(3, dtype=torch.float64, device=run.x_hat.device), 0
     for rows in batches:

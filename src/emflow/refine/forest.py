@@ -94,29 +94,33 @@ def grow(
     unexplained: Tensor,
     n_trees: int,
     seed: int,
+    weight: Tensor | None = None,
     max_time: float = math.inf,
     verbose: bool = False,
 ) -> Forest:
     """Return forests grown on completed rows x (n, p), for each column on those rows that have it.
 
-    Columns that there is no time for have none. Where much of the variance is unexplained (p,) leaves are larger, lest
-    the trees learn the noise.
+    Rows count by their weight (n,). Columns that there is no time for have none. Where much of the variance is
+    unexplained (p,) leaves are larger, lest the trees learn the noise.
     """
     started = time.monotonic()
     rows, known = x.cpu().numpy(), observed.cpu().numpy()
+    weights = None if weight is None else weight.cpu().numpy()
     n, p = rows.shape
     noisy = (unexplained > NOISY).tolist()
     trees: list[NDArray[np.int32]] = []
     root, first = np.full((p, n_trees), -1, dtype=np.int32), 0
     for column in tqdm(range(p), desc="forest", unit="column", disable=not verbose):
         use = known[:, column]
-        if time.monotonic() - started > max_time or use.sum() < 2 * LEAST_IN_LEAF:
+        if p == 1 or use.sum() < 2 * LEAST_IN_LEAF or time.monotonic() - started > max_time:
             continue
         least = max(LEAST_IF_NOISY if noisy[column] else LEAST_IN_LEAF, math.ceil(n * p * n_trees / MOST_VALUES))
         grown = ExtraTreesRegressor(
             n_trees, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
             random_state=seed + column, n_jobs=torch.get_num_threads(),
-        ).fit(np.delete(rows[use], column, axis=1), rows[use, column])  # fmt: skip
+        ).fit(
+            np.delete(rows[use], column, axis=1), rows[use, column], None if weights is None else weights[use]
+        )  # fmt: skip
         for number, estimator in enumerate(grown.estimators_):
             root[column, number] = first
             trees.append(_flat(estimator.tree_, column, p, first))

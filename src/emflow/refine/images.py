@@ -18,6 +18,7 @@ from torch.nn import functional
 from tqdm.auto import tqdm
 
 from emflow.errors import DivergedError
+from emflow.order import shuffled
 from emflow.threads import few_threads
 
 BATCH = 128
@@ -124,6 +125,7 @@ def fit_images(
     generator: torch.Generator,
     max_time: float = math.inf,
     verbose: bool = False,
+    weight: Tensor | None = None,
 ) -> tuple[ImageNetwork, list[dict[str, Any]]]:
     """Return the network that learnt to correct the completion of the images x (n, p), and a history.
 
@@ -133,8 +135,10 @@ def fit_images(
         The completion, of rows with anything in their missing cells.
     max_time : float
         Seconds after which training stops; the rate is then still high, and the network worse than it could be.
+    weight : Tensor of shape (n,), optional
+        Images are shown in proportion to it.
     """
-    rows = torch.randperm(len(x), generator=generator)[:ENOUGH].to(x.device)
+    rows = shuffled(len(x), generator, weight)[:ENOUGH].to(x.device)
     holes, truth = missing.index_select(0, rows), x.index_select(0, rows)
     repeats = max(1, ENOUGH // len(x))  # few images are shown with other holes again and again
     further = hide_pixels(holes.repeat(repeats, 1), image_shape, generator)

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 from tqdm.auto import tqdm
 
-from emflow.errors import DivergedError
+from emflow.errors import DivergedError, ParameterError
+from emflow.order import shuffled
 from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
 from emflow.refine.forest import grow
@@ -94,7 +95,10 @@ class Size:
             error_weight=2.0, reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
             n_trees=0 if p > NARROW else (40, 40, 16, 10)[kind],
         )  # fmt: skip
-        return replace(size, **settings)
+        size = replace(size, **settings)
+        if size.n_trees and p > NARROW:
+            raise ParameterError(f"n_trees in refine is for tables of at most {NARROW} columns, but there are {p}")
+        return size
 
 
 def fit_tables(
@@ -106,6 +110,7 @@ def fit_tables(
     max_time: float = math.inf,
     verbose: bool = False,
     owner: Tensor | None = None,
+    weight: Tensor | None = None,
 ) -> tuple[TableRefinement, list[dict[str, Any]]]:
     """Return the E-step learnt from the rows x (n, p), and a history.
 
@@ -117,21 +122,24 @@ def fit_tables(
         Seconds; training is made short enough to end by then, with its learning rate at zero as ever.
     owner : Tensor of shape (p,), optional
         Counts up from 0; columns with the same one are hidden together.
+    weight : Tensor of shape (n,), optional
+        Rows are shown in proportion to it.
     """
     seed = int(torch.randint(2**31, (), generator=generator))
     with torch.random.fork_rng(devices=[]), few_threads(size.batch_size * size.width):
         torch.manual_seed(seed)  # weights and dropout know no generator; what the caller has seeded is put back
         model, rows = _begin(x, missing, complete, size, generator)
         owner = torch.arange(x.shape[1]) if owner is None else owner
-        examples = _Examples(x, missing, complete, model, rows, owner, size, generator)
+        examples = _Examples(x, missing, complete, model, rows, owner, size, generator, weight)
         started, growing = time.monotonic(), GROWING * bool(size.n_trees)
         history, unexplained = _train(model, examples, size, (1 - growing) * max_time, verbose)
     if size.n_trees:
         rows = torch.randperm(len(x), generator=generator)[:GROWN_ROWS].to(x.device)
         x, missing = x.index_select(0, rows), missing.index_select(0, rows)
+        weight = None if weight is None else weight.index_select(0, rows)
         filled = model.standard(model.complete(complete(x, missing), missing, clip=False))
         left = max_time - (time.monotonic() - started)
-        model.plant(grow(filled, ~missing, unexplained, size.n_trees, seed, left, verbose))
+        model.plant(grow(filled, ~missing, unexplained, size.n_trees, seed, weight, left, verbose))
     return model, history
 
 
@@ -174,9 +182,10 @@ class _Examples:
         owner: Tensor,
         size: Size,
         generator: torch.Generator,
+        weight: Tensor | None,
     ) -> None:
         self.x, self.missing, self.complete, self.model, self.generator = x, missing, complete, model, generator
-        self.owner = owner
+        self.owner, self.weight = owner, weight
         self.batch_size, self.kept, self.like = min(size.batch_size, len(x)), size.reuse, size.like
         self.chunk = self.batch_size * max(1, min(len(x), EXAMPLES) // self.batch_size)
         self.place = torch.full((len(x),), -1, device=x.device)
@@ -194,7 +203,7 @@ class _Examples:
                 yield Batch(*batch), truth, truth_bin, Cells(*hidden.nonzero(as_tuple=True))
 
     def _make(self) -> tuple[Tensor, ...]:
-        rows = torch.randperm(len(self.x), generator=self.generator)[: self.chunk].to(self.x.device)
+        rows = shuffled(len(self.x), self.generator, self.weight)[: self.chunk].to(self.x.device)
         x, holes = self.x.index_select(0, rows), self.missing.index_select(0, rows)
         hidden = self._draw(len(rows)) & ~holes
         holes = holes | hidden

@@ -31,7 +31,8 @@ class Column:
     ----------
     name : str or int
     kind : str
-        "continuous", "integer", "ordinal", "binary", "nominal", "date", or "pass" for a column that is left alone.
+        "continuous", "integer", "ordinal", "binary", "nominal", "date", "pass" for a column that is left alone, or
+        "empty" for one of numbers without any value, which is filled with zeros.
     categories : list
         Of an ordinal or binary column in their order, of a nominal one the most frequent first; else empty.
     low, high : float or None
@@ -50,7 +51,7 @@ class Column:
     @property
     def width(self) -> int:
         """Number of columns that its numbers take."""
-        return {"pass": 0, "nominal": min(len(self.categories), MOST_CATEGORIES)}.get(self.kind, 1)
+        return {"pass": 0, "empty": 0, "nominal": min(len(self.categories), MOST_CATEGORIES)}.get(self.kind, 1)
 
     def encode(self, values: Sequence[Any] | NDArray[Any], holes: NDArray[np.bool_], unseen: str) -> Array:
         """Return the values as numbers (n, width), NaN where `holes` (n,) says that they are missing."""
@@ -91,7 +92,7 @@ class Column:
         """Return numbers (n, width) as values of the column."""
         if self.kind == "nominal":
             return [self.categories[k] for k in codes.argmax(1).tolist()]
-        numbers = codes[:, 0]
+        numbers = np.zeros(len(codes)) if self.kind == "empty" else codes[:, 0]
         if self.kind in CATEGORICAL:
             return [self.categories[k] for k in np.clip(np.rint(numbers), 0, len(self.categories) - 1).astype(int)]
         if self.low is not None or self.high is not None:

@@ -6,9 +6,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import date, datetime, timedelta, timezone
+from datetime import timedelta
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -17,12 +16,15 @@ from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
 from emflow.errors import DataError, ParameterError
-from emflow.table.column import CATEGORICAL, DAY, EPOCH, KINDS, SECOND, Bounds, Column
+from emflow.table.column import CATEGORICAL, DAY, EPOCH, KINDS, NUMERIC, SECOND, Bounds, Column
+from emflow.table.reading import CATEGORY, Read, guess, read_array, read_series
+from emflow.table.writing import put_into_frame
 
 Array = NDArray[Any]
-CATEGORY = bool, int, float, str  # which JSON can hold
-DISTINCT = 0.5  # share of distinct values from which a column of texts is taken for names or prose,
-FEW = 20  # unless there are fewer than this
+NO_VALUE = (
+    "no observed value in column {}: drop it, there is nothing to learn from; "
+    "EMFlowImputer and GaussianImputer keep it, filled with zeros, if keep_empty_features=True"
+)
 
 
 def is_frame(X: Any) -> bool:
@@ -36,110 +38,11 @@ def is_frame(X: Any) -> bool:
     return isinstance(frame, nw.DataFrame)
 
 
-class _Read:
-    """A column of X.
-
-    Values as a float array with NaN, or as a list; which are missing; the order of categories; whether the array holds
-    dates; and the series they are from, if they are from one.
-    """
-
-    def __init__(
-        self,
-        name: Any,
-        values: Array | list[Any],
-        holes: NDArray[np.bool_],
-        order: Sequence[Any] = (),
-        is_date: bool = False,
-        series: nw.Series[Any] | None = None,
-    ) -> None:
-        self.name, self.values, self.holes, self.order, self.is_date = name, values, holes, order, is_date
-        self.series = series
-
-    @property
-    def seen(self) -> list[Any]:
-        """The values that are not missing."""
-        if isinstance(self.values, np.ndarray):
-            return list(self.values[~self.holes].tolist())
-        return [value for value, hole in zip(self.values, self.holes, strict=True) if not hole]
-
-
-def _read_series(series: nw.Series[Any]) -> _Read:
-    dtype = series.dtype
-    if dtype.is_numeric():
-        values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
-        return _Read(series.name, values, np.isnan(values), series=series)
-    holes = np.asarray(series.is_null().to_numpy(), dtype=bool)
-    if dtype == nw.Date or dtype == nw.Datetime:
-        values = np.asarray(series.dt.timestamp("us").cast(nw.Float64).to_numpy(), dtype=np.float64)
-        return _Read(series.name, values, holes, is_date=True, series=series)
-    categorical = dtype == nw.Categorical or dtype == nw.Enum
-    order = series.cat.get_categories().to_list() if categorical else ()
-    return _Read(series.name, series.to_list(), holes, order, series=series)
-
-
-def _read_array(name: int, values: Array) -> _Read:
-    if values.dtype.kind in "fiub":
-        values = values.astype(np.float64)
-        return _Read(name, values, np.isnan(values))
-    cells = values.tolist()
-    return _Read(name, cells, np.array([_is_missing(value) for value in cells], dtype=bool))
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, Real) and value != value
-
-
-def _columns(X: Any) -> list[Callable[[], _Read]]:
+def _columns(X: Any) -> list[Callable[[], Read]]:
     """Return for each column of X a function that reads it."""
     if not is_frame(X):
-        return [partial(_read_array, j, X[:, j]) for j in range(X.shape[1])]
-    return [partial(_read_series, series) for series in nw.from_native(X, eager_only=True).iter_columns()]
-
-
-def _guess(read: _Read) -> str:
-    """Return the kind that the type of a column suggests, or why it is to be left alone."""
-    if read.series is None:
-        return _guess_objects(read) if isinstance(read.values, list) else "continuous"
-    dtype = read.series.dtype
-    if dtype.is_integer():
-        return "identifier" if _identifies(read) else "integer"
-    if dtype.is_numeric():
-        return "continuous"
-    if dtype == nw.Boolean:
-        return "binary"
-    if dtype == nw.Date or dtype == nw.Datetime:
-        return "date"
-    if dtype == nw.Categorical or dtype == nw.Enum:
-        ordered = getattr(getattr(read.series.to_native(), "dtype", None), "ordered", False)  # which is pandas' word
-        return "ordinal" if ordered else "nominal"
-    return _guess_objects(read) if dtype in (nw.String, nw.Object) else str(dtype)
-
-
-def _guess_objects(read: _Read) -> str:
-    seen = read.seen
-    if all(isinstance(value, bool | np.bool_) for value in seen):
-        return "binary"
-    if all(isinstance(value, Real) for value in seen):
-        return "integer" if all(isinstance(value, Integral) for value in seen) else "continuous"
-    if all(isinstance(value, date) for value in seen):
-        return "date"
-    if any(isinstance(value, str) for value in seen) and any(isinstance(value, Real) for value in seen):
-        i = next(i for i, value in enumerate(read.values) if isinstance(value, str))
-        raise DataError(
-            f"column {read.name!r} holds the text {read.values[i]!r} in row {i} among numbers: "
-            "replace it, or name a kind for the column in `kinds`"
-        )
-    if not all(isinstance(value, CATEGORY) for value in seen):
-        return "objects"
-    n = len(set(seen))
-    return "text" if n > FEW and n > DISTINCT * len(seen) else "nominal"
-
-
-def _identifies(read: _Read) -> bool:
-    """Return whether whole numbers count the rows: each one higher than the one before, and none missing."""
-    return len(read.values) > FEW and not read.holes.any() and bool((np.diff(read.values) == 1).all())
+        return [partial(read_array, j, X[:, j]) for j in range(X.shape[1])]
+    return [partial(read_series, series) for series in nw.from_native(X, eager_only=True).iter_columns()]
 
 
 @dataclass(frozen=True)
@@ -149,29 +52,46 @@ class Layout:
     columns: tuple[Column, ...]
 
     @classmethod
-    def learn(cls, X: Any, kinds: Mapping[Any, str | Sequence[Any]], bounds: Mapping[Any, Bounds]) -> Layout:
-        """Learn from X, a frame or an array; `kinds` and `bounds` by column are the user's own."""
+    def learn(
+        cls,
+        X: Any,
+        kinds: Mapping[Any, str | Sequence[Any]],
+        bounds: Mapping[Any, Bounds],
+        missing: NDArray[np.bool_] | None = None,
+        keep_empty: bool = False,
+    ) -> Layout:
+        """Learn from X, a frame or an array; `kinds` and `bounds` by column are the user's own.
+
+        Columns without any value that is not `missing` (n, columns), too, are an error, or they are kept: of numbers as
+        "empty", others as they are, with a warning.
+        """
         reads = [read() for read in _columns(X)]
         names = [read.name for read in reads]
         for what, given in (("kinds", kinds), ("bounds", bounds)):
             if unknown := [name for name in given if name not in names]:
                 raise ParameterError(f"{what}: there is no column {unknown[0]!r}; there are {names}")
-        columns, left = [], []
-        for read in reads:
-            kind = kinds[read.name] if read.name in kinds else _guess(read)
+        columns, left, empty = [], [], []
+        for j, read in enumerate(reads):
+            kind = kinds[read.name] if read.name in kinds else guess(read)
             if not isinstance(kind, str):
                 kind, read.order = "ordinal", list(kind)
             if kind not in KINDS:
                 left.append(f"{read.name!r} ({kind})")
                 kind = "pass"
-            column = _learn(read, kind)
-            columns.append(column.between(bounds[read.name]) if read.name in bounds else column)
-        if left:
-            warnings.warn(
-                f"left as they are, and not used: {', '.join(left)}; name a kind in `kinds` to have them filled",
-                UserWarning,
-                stacklevel=4,
-            )
+            is_empty = kind != "pass" and bool((read.holes if missing is None else read.holes | missing[:, j]).all())
+            if is_empty and not keep_empty:
+                raise DataError(NO_VALUE.format(repr(read.name)))
+            if is_empty and kind not in NUMERIC:
+                empty.append(f"{read.name!r} ({kind})")
+                kind, is_empty = "pass", False
+            column = Column(read.name, kind) if is_empty else _learn(read, kind)
+            column = column.between(bounds[read.name]) if read.name in bounds else column
+            columns.append(replace(column, kind="empty") if is_empty else column)
+        for names, why in ((left, "and not used"), (empty, "for want of any value")):
+            if names:
+                text = f"left as they are, {why}: {', '.join(names)}"
+                advice = "; name a kind in `kinds` to have them filled" if names is left else ""
+                warnings.warn(text + advice, UserWarning, stacklevel=6)
         if not any(column.width for column in columns):
             raise DataError("no column holds numbers, categories or dates")
         return cls(tuple(columns))
@@ -186,9 +106,9 @@ class Layout:
         return [asdict(column) for column in self.columns]
 
     @classmethod
-    def numbers(cls, n_columns: int) -> Layout:
-        """Return that of an array of numbers."""
-        return cls(tuple(Column(j, "continuous") for j in range(n_columns)))
+    def numbers(cls, n_columns: int, empty: Container[int] = ()) -> Layout:
+        """Return that of an array of numbers; columns `empty` are without any value, and kept."""
+        return cls(tuple(Column(j, "empty" if j in empty else "continuous") for j in range(n_columns)))
 
     @property
     def plain(self) -> bool:
@@ -229,21 +149,34 @@ class Layout:
                 raise DataError(f"column {column.name!r} holds infinity in row {row}: mark it as missing or replace it")
         return np.concatenate(parts, 1)
 
+    def holes(self, X: Any, rows: Array, missing: Any = None) -> NDArray[np.bool_]:
+        """Return which cells of X are missing (n, columns), given its numbers (n, width); none where left alone.
+
+        Columns without any value at `fit` have no numbers: they are looked up in X and in `missing`.
+        """
+        holes = np.stack([np.isnan(rows[:, at]).any(1) for _, at in self.places()], 1)
+        empty = [j for j, column in enumerate(self.columns) if column.kind == "empty"]
+        readings = _columns(X if is_frame(X) else as_array(X)) if empty else []
+        for j in empty:
+            holes[:, j] = readings[j]().holes if missing is None else readings[j]().holes | np.asarray(missing)[:, j]
+        return holes
+
     def decode(self, X: Any, holes: NDArray[np.bool_], filled: Array, without: Container[str] = ()) -> Any:
-        """Return X with its holes (n, width) filled by numbers (n, width); everything else as it is.
+        """Return X with its holes (n, columns) filled by numbers (n, width); everything else as it is.
 
         So are columns `without` whose kinds it is to be.
         """
         columns = {}
         for j, (column, at) in enumerate(self.places()):
-            rows = np.flatnonzero(holes[:, at].any(1))
+            rows = np.flatnonzero(holes[:, j])
             if len(rows) and column.kind not in without:
                 columns[j] = rows, column.decode(filled[rows, at])
-        return _put_into_frame(X, columns, self.columns) if is_frame(X) else _put_into_array(X, columns)
+        return put_into_frame(X, columns, self.columns) if is_frame(X) else _put_into_array(X, columns)
 
     def to_columns(self, codes: Array) -> dict[Any, list[Any]]:
         """Return numbers (n, width) as values by column, without those that are left alone."""
-        columns = {column.name: column.decode(codes[:, at]) for column, at in self.places() if column.width}
+        used = ((column, at) for column, at in self.places() if column.kind != "pass")
+        columns = {column.name: column.decode(codes[:, at]) for column, at in used}
         for column in self.columns:
             if column.kind == "date":
                 columns[column.name] = [EPOCH + timedelta(microseconds=value) for value in columns[column.name]]
@@ -270,48 +203,11 @@ def _put_into_array(X: Any, columns: dict[int, tuple[Array, list[Any]]]) -> Arra
     return result
 
 
-def _put_into_frame(X: Any, columns: dict[int, tuple[Array, list[Any]]], schema: Sequence[Column]) -> Any:
-    frame = nw.from_native(X, eager_only=True)
-    changed = []
-    for j, (rows, values) in columns.items():
-        series = frame[:, j]
-        if schema[j].kind == "date":
-            values = _dates(values, series)
-        changed.append(_put(series, rows.tolist(), values))
-    return nw.to_native(frame.with_columns(*changed))
-
-
-def _dates(values: list[int], series: nw.Series[Any]) -> list[Any]:
-    """Return microseconds since 1970 as the series has its dates."""
-    moments = [EPOCH + timedelta(microseconds=value) for value in values]
-    if series.dtype != nw.Datetime and not any(isinstance(seen, datetime) for seen in series.drop_nulls().head(1)):
-        return [moment.date() for moment in moments]
-    if getattr(series.dtype, "time_zone", None) is None:
-        return moments
-    return [moment.replace(tzinfo=timezone.utc) for moment in moments]
-
-
-def _put(series: nw.Series[Any], rows: list[int], values: list[Any]) -> nw.Series[Any]:
-    """Return the series with values in some of its rows, in its own type."""
-    dtype = series.dtype
-    new = nw.new_series(series.name, values, None, backend=nw.get_native_namespace(series))
-    if nw.get_native_namespace(series).__name__ == "pyarrow" and dtype in (nw.String, nw.Categorical):
-        # there are more types of text than narwhals has, and no values of a dictionary can be replaced
-        native = series.cast(nw.String).scatter(rows, new).to_native().cast(series.to_native().type)
-        filled: nw.Series[Any] = nw.from_native(native, series_only=True).alias(series.name)
-        return filled
-    if dtype not in (nw.Object, nw.String, nw.Categorical, nw.Enum):
-        new = new.cast(dtype)
-    return series.scatter(rows, new)
-
-
-def _learn(read: _Read, kind: str) -> Column:
+def _learn(read: Read, kind: str) -> Column:
     """Return the column for what is observed of it."""
     name = read.name
     if kind == "pass":
         return Column(name, kind)
-    if read.holes.all():
-        raise DataError(f"no observed value in column {name!r}: drop it, there is nothing to learn from")
     if kind in CATEGORICAL:
         return _learn_categories(read, kind, read.seen)
     column = Column(name, kind)
@@ -321,7 +217,7 @@ def _learn(read: _Read, kind: str) -> Column:
     return replace(column, step=next(unit for unit in (DAY, SECOND, 1) if not (moments % unit).any()))
 
 
-def _learn_categories(read: _Read, kind: str, seen: list[Any]) -> Column:
+def _learn_categories(read: Read, kind: str, seen: list[Any]) -> Column:
     count = Counter(seen)
     if bad := [value for value in count if not isinstance(value, CATEGORY)]:
         raise DataError(f"column {read.name!r} is to be {kind}: {bad[0]!r} can be no category")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from emflow.errors import DataError
-from emflow.table.frame import Layout
+from emflow.table.frame import NO_VALUE, Layout
 
 Array = NDArray[Any]
 
@@ -92,36 +92,51 @@ class Schema:
     middle: list[float]
 
     @classmethod
-    def learn(cls, estimator: Any, X: Array, layout: Layout | None = None) -> Schema:
+    def learn(
+        cls, estimator: Any, X: Array, layout: Layout | None = None, weight: NDArray[np.float64] | None = None
+    ) -> Schema:
         """Learn from a table X (n, p), NaN where missing. A column without any value is an error.
 
-        Bounds that the user has given take the place of the observed range.
+        Bounds that the user has given take the place of the observed range. The median is that by `weight` (n,), if
+        there is one.
         """
         layout = layout or Layout.numbers(X.shape[1])
         empty, owner = np.isnan(X).all(0), layout.owner
         if empty.any():
             names = ", ".join(column_name(estimator, owner[j]) for j in np.flatnonzero(empty))
-            raise DataError(f"no observed value in column {names}: drop it, there is nothing to learn from")
+            raise DataError(NO_VALUE.format(names))
         X = X.astype(np.float64)
         low, high = np.nanmin(X, 0).tolist(), np.nanmax(X, 0).tolist()
         for j, column in enumerate(layout.columns[k] for k in owner):
             low[j] = low[j] if column.low is None else column.low
             high[j] = high[j] if column.high is None else column.high
-        schema = cls(low, high, np.clip(np.nanmedian(X, 0), low, high).tolist())
+        schema = cls(low, high, np.clip(_median(X, weight), low, high).tolist())
         if not np.isfinite(schema.span).all():
             name = column_name(estimator, owner[int(np.isinf(schema.span).argmax())])
             raise DataError(f"column {name} spans more than double precision can hold: rescale it")
         return schema
 
     @classmethod
-    def learn_pixels(cls, X: Array) -> Schema:
+    def learn_pixels(cls, X: Array, weight: NDArray[np.float64] | None = None) -> Schema:
         """Learn from images as rows X (n, p), NaN where missing. A pixel that is never seen has the mean of all."""
-        count, total = (~np.isnan(X)).sum(0), np.nansum(X, 0, dtype=np.float64)
-        if not count.any():
+        seen = ~np.isnan(X)
+        if not seen.any():
             raise DataError("no pixel of any image is observed: there is nothing to learn from")
-        middle = np.where(count > 0, total / np.maximum(count, 1), total.sum() / count.sum())
+        if weight is None:
+            count, total = seen.sum(0), np.nansum(X, 0, dtype=np.float64)
+        else:
+            count, total = weight @ seen, weight @ np.where(seen, X, 0.0)
+        middle = np.divide(total, count, out=np.full(len(count), total.sum() / count.sum()), where=count > 0)
         p = X.shape[1]
         return cls([float(np.nanmin(X))] * p, [float(np.nanmax(X))] * p, middle.tolist())
+
+    def widened(self, X: Array, layout: Layout) -> Schema:
+        """Return the schema with the ranges of a further table X (n, p) as well; bounds of the user's stay."""
+        low, high = np.fmin(self.low, np.fmin.reduce(X, 0)), np.fmax(self.high, np.fmax.reduce(X, 0))
+        for j, column in enumerate(layout.columns[k] for k in layout.owner):
+            low[j] = low[j] if column.low is None else column.low
+            high[j] = high[j] if column.high is None else column.high
+        return Schema(low.tolist(), high.tolist(), self.middle)
 
     @property
     def span(self) -> Array:
@@ -148,3 +163,16 @@ class Schema:
     def clip(self, X: Array) -> Array:
         """Keep X within the observed ranges; scaling back and forth may leave them by a rounding error."""
         return np.asarray(np.clip(X, self.low, self.high))
+
+
+def _median(X: Array, weight: NDArray[np.float64] | None) -> Array:
+    """Return the median of what is observed in each column of X (n, p); weights (n,) are as many rows."""
+    if weight is None:
+        return np.asarray(np.nanmedian(X, 0))
+    medians = []
+    for column in X.T:
+        order = np.argsort(column)[: (~np.isnan(column)).sum()]  # NaN comes last
+        upto = np.cumsum(weight[order])
+        halves = [np.searchsorted(upto, upto[-1] / 2, side) for side in ("left", "right")]
+        medians.append(column[order][np.minimum(halves, len(order) - 1)].mean())
+    return np.array(medians)

@@ -38,12 +38,14 @@ def test_a_row_has_its_means_whatever_is_beside_it():
 
 
 def test_columns_without_time_or_without_values_have_no_trees():
-    assert grow(X, OBSERVED, EXPLAINED, n_trees=2, seed=0, max_time=-1).means(X, CELLS).isnan().all()
+    assert grow(X, OBSERVED, EXPLAINED, n_trees=2, seed=0, max_time=-1.0).means(X, CELLS).isnan().all()
     observed = OBSERVED.clone()
     observed[3:, 1] = False
     found = grow(X, observed, EXPLAINED, n_trees=2, seed=0).means(X, CELLS)
     assert torch.equal(found.isnan(), CELLS.column == 1)
     assert Forest(P, 0, 0).means(X, CELLS).isnan().all()
+    alone = grow(X[:, :1], OBSERVED[:, :1], EXPLAINED[:1], n_trees=2, seed=0)
+    assert len(alone.node) == 0  # there is no other column
 
 
 def test_trees_stay_within_bounds(monkeypatch):
@@ -58,3 +60,12 @@ def test_trees_stay_within_bounds(monkeypatch):
 def test_seeds_decide(seeds):
     first, second = (grow(X, OBSERVED, EXPLAINED, n_trees=3, seed=seed).node for seed in seeds)
     assert torch.equal(first, second) == (seeds[0] == seeds[1])
+
+
+def test_rows_count_by_their_weight():
+    """Half of the rows say 0 of the last column, whatever the others are, and half 1: the mean of these, weighed."""
+    x = torch.zeros(400, 2)
+    x[::2, 1] = 1
+    weight = 1 + 2 * x[:, 1]
+    grown = grow(x, torch.ones(400, 2, dtype=torch.bool), EXPLAINED, n_trees=3, seed=0, weight=weight)
+    assert_close(grown.means(x[:1], Cells(torch.tensor([0]), torch.tensor([1]))), torch.tensor([0.75]))

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from emflow.errors import DivergedError
-from emflow.imputer import SETTINGS
+from emflow.errors import DivergedError, ParameterError
+from emflow.limits import SETTINGS
 from emflow.refine import network, training
 from emflow.refine.forest import Forest
 from emflow.refine.network import Attention, Cells, Neighbours, TableNetwork
@@ -173,7 +173,10 @@ def test_sizes_are_bounded(n, p):
     assert p * size.n_bins <= max(2048, 16 * p)
     assert Size.of(n, p, store_rows=False).n_reference == 0
     assert Size.of(n, p, n_steps=7).n_steps == 7
-    assert Size.of(n, 201).n_reference == 0  # too many columns for their weights
+    wide = Size.of(n, 201)
+    assert wide.n_reference == wide.n_trees == 0  # too many columns for their weights
+    with pytest.raises(ParameterError, match="at most 200 columns"):
+        Size.of(n, 201, n_trees=5)
 
 
 def test_nothing_to_hide_teaches_nothing():

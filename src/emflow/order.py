@@ -1,0 +1,19 @@
+"""Row numbers in a random order: each once, or as often as its weight says."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def shuffled(n: int, generator: torch.Generator, weight: Tensor | None = None) -> Tensor:
+    """Return n row numbers (n,) in random order: all of them, or drawn in proportion to `weight` (n,).
+
+    The draws are systematic: a row whose weight is w times the mean comes up w times, rounded up or down.
+    """
+    order = torch.randperm(n, generator=generator)
+    if weight is None:
+        return order
+    ends = weight.double().cpu().cumsum(0)
+    places = (order + torch.rand((), generator=generator, dtype=torch.float64)) / n
+    return torch.searchsorted(ends, places * ends[-1], right=True).clamp_max_(n - 1)

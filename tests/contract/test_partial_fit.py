@@ -1,0 +1,104 @@
+"""A Gaussian that is fitted part by part comes near to one fitted to all rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from emflow import DataError, GaussianImputer
+
+
+def table(n=600, rate=0.3, seed=0):
+    """Correlated columns in different units, the later rows shifted, so that ranges grow."""
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(n, 1)) + 0.5 * rng.normal(size=(n, 4))) * [1, 10, 0.1, 100] + [0, 5, -3, 1000]
+    X += np.linspace(0, 2, n)[:, None] * [1, 10, 0.1, 100]
+    return np.where(rng.random(X.shape) < rate, np.nan, X)
+
+
+def in_parts(X, n_parts, **parameters):
+    imputer = GaussianImputer(random_state=0, **parameters)
+    for part in np.array_split(X, n_parts):
+        imputer.partial_fit(part)
+    return imputer
+
+
+def moments(imputer):
+    """Means and covariances in the units of the data, as EM left them."""
+    span = np.asarray(imputer.schema_.span)
+    cov = imputer.latent_covariance_.copy()
+    cov[np.diag_indices(len(cov))] /= 1 + imputer.covariance_inflation
+    return imputer.latent_mean_ * span + imputer.schema_.low, cov * np.outer(span, span)
+
+
+@pytest.mark.parametrize("beta", [0.0, 1e-3, 0.2])
+def test_without_missing_values_parts_are_the_whole(beta):
+    X = table(rate=0)
+    parts = in_parts(X, 5, covariance_inflation=beta)
+    for found, expected in zip(moments(parts), (X.mean(0), np.cov(X.T, ddof=0)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert parts.schema_.low == X.min(0).tolist()
+    assert parts.schema_.high == X.max(0).tolist()
+    assert parts.n_seen_ == len(X)
+
+
+def test_parts_come_near_to_the_whole():
+    X = table()
+    whole, first, parts = GaussianImputer().fit(X), GaussianImputer().fit(X[:150]), in_parts(X, 4)
+    spread = np.nanstd(X, 0)
+    filled = [imputer.transform(X) for imputer in (whole, first, parts)]
+    apart = [np.sqrt((((each - filled[0]) / spread)[np.isnan(X)] ** 2).mean()) for each in filled[1:]]
+    assert apart[1] < 0.06
+    assert apart[1] < 0.3 * apart[0]
+    np.testing.assert_allclose(moments(parts)[0], moments(whole)[0], atol=0.05 * spread.max())
+
+
+def test_a_part_goes_on_after_a_fit_and_a_file(tmp_path):
+    X = table()
+    fitted = GaussianImputer(random_state=0).fit(X[:300])
+    fitted.save(tmp_path / "model")
+    expected = in_parts(X, 2).transform(X)
+    for imputer in (fitted, GaussianImputer.load(tmp_path / "model")):
+        np.testing.assert_allclose(imputer.partial_fit(X[300:]).transform(X), expected, rtol=1e-9)
+
+
+def test_weights_of_parts_count():
+    X = table(300)
+    twice = in_parts(X[:150], 1).partial_fit(X[150:], sample_weight=np.full(150, 2.0))
+    repeated = in_parts(X[:150], 1).partial_fit(np.repeat(X[150:], 2, 0))
+    assert twice.n_seen_ == repeated.n_seen_ == 450
+    np.testing.assert_allclose(twice.transform(X), repeated.transform(X), rtol=1e-8)
+
+
+def test_a_column_may_be_missing_in_a_later_part():
+    X = table()
+    X[300:, 1] = np.nan
+    parts = in_parts(X, 2)
+    assert np.isfinite(parts.transform(X)).all()
+    assert parts.schema_.low[1] == np.nanmin(X[:, 1])
+
+
+def test_indicators_and_bounds_over_parts():
+    X = table()
+    X[:300, 1] = 5.0
+    imputer = GaussianImputer(add_indicator=True, bounds={0: (-1, None)}).partial_fit(X[:300]).partial_fit(X[300:])
+    assert imputer.indicated_ == [0, 1, 2, 3]
+    assert imputer.schema_.low[0] == -1
+    assert imputer.transform(X).shape == (600, 8)
+
+
+def test_what_is_new_is_named():
+    frame = pd.DataFrame({"word": ["u", "v", None, "u"] * 5, "x": [1.0, 2, 3, 4] * 5})
+    imputer = GaussianImputer().partial_fit(frame)
+    with pytest.raises(DataError, match="'word' holds the category 'w' in row 1"):
+        imputer.partial_fit(pd.DataFrame({"word": ["u", "w"], "x": [1.0, 2]}))
+    with pytest.raises(ValueError, match=r"(?s)unseen.*z"):
+        imputer.partial_fit(frame.assign(z=1.0))
+    with pytest.raises(ValueError, match=r"(?s)missing.*x"):
+        imputer.partial_fit(frame[["word"]])
+    assert imputer.n_seen_ == 20
+
+
+def test_parts_are_of_tables():
+    images = np.random.default_rng(0).normal(size=(20, 2, 2))
+    with pytest.raises(DataError, match="partial_fit is for tables"):
+        GaussianImputer().partial_fit(images).partial_fit(images)
