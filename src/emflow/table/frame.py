@@ -250,6 +250,22 @@ class Layout:
         return columns
 
 
+def missing_cells(X: Any) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Return the names of the columns of X, a frame or an array, and which of its cells (n, p) are missing."""
+    X = X if is_frame(X) else as_array(X)
+    reads = [read() for read in _columns(X)]
+    if not reads:
+        raise DataError("the table has no columns")
+    return [read.name for read in reads], np.stack([read.holes for read in reads], 1)
+
+
+def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
+    """Return some rows of X, a frame or an array, by their number."""
+    if is_frame(X):
+        return nw.to_native(nw.from_native(X, eager_only=True)[rows.tolist()])
+    return as_array(X)[rows]
+
+
 def as_array(X: Any) -> Array:
     """Return a copy of X, which is no frame, as an array (n, p) of floats, or of objects."""
     if isinstance(X, np.ma.MaskedArray):
