@@ -18,9 +18,13 @@ KNOWN["uncertainty"] = {"latent", "learn", "refine"}
 KNOWN["base"] = {"table", "errors"}
 KNOWN["baselines"] = {"base", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["pool"] = {"errors"}
+KNOWN["plot"] = {"errors", "evaluation", "plot", "staged", "table"}
+KNOWN["report"] = {"evaluation", "files", "imputer", "plot", "report", "staged", "table"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
 IMPORTERS = {
-    "table": {"table", "base", "staged", "imputer", "evaluation", "baselines", "experiments"},
+    "table": {"table", "base", "staged", "imputer", "evaluation", "plot", "report", "baselines", "experiments"},
+    "plot": {"plot", "report", "cli"},
+    "report": {"report", "cli"},
     "cli": {"__main__"},
 }
 IMPORTERS |= {
