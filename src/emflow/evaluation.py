@@ -228,6 +228,19 @@ def _score(column: Column, truth: Array, guesses: dict[str, Array], coverage: fl
     )  # fmt: skip
 
 
+def fill_numbers(imputer: StagedImputer, X: Any) -> tuple[Array, Array]:
+    """Return the numbers of X (n, width), NaN where missing, and those with holes filled, before they are rounded."""
+    rows = imputer._read(X)
+    return rows, np.where(np.isnan(rows), imputer._unscale(imputer._complete(rows)), rows)
+
+
+def settle(column: Column, codes: Array) -> Array:
+    """Return filled numbers (n, width) as those of the values that `transform` gives: rounded, or one category."""
+    values = column.decode(codes)
+    found = values if column.kind in CATEGORICAL else np.array(values, dtype=np.float64)
+    return column.encode(found, np.zeros(len(codes), dtype=bool), "error")
+
+
 def values_of(column: Column, codes: Array) -> Array:
     """Return one number per row: dates in days, and of categories which one, -1 for a rare one."""
     if column.kind == "nominal":

@@ -73,7 +73,8 @@ def test_importing_emflow_imports_nothing_heavy():
     """Scikit-learn imports pandas, which imports pyarrow, where they are installed: here they are made to be absent."""
     code = (
         "import sys; sys.modules.update(pandas=None, pyarrow=None)\n"
-        "import emflow; heavy = ('matplotlib', 'emflow.experiments', 'emflow.datasets', 'emflow.baselines')\n"
+        "import emflow, emflow.report\n"
+        "heavy = ('matplotlib', 'emflow.experiments', 'emflow.datasets', 'emflow.baselines')\n"
         "sys.exit(', '.join(name for name in heavy if name in sys.modules) or 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""

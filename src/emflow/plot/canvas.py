@@ -33,7 +33,7 @@ def need_matplotlib() -> None:
 
 def tidy(ax: Axes) -> None:
     """Draw a light grid, and no lines above and on the right."""
-    ax.grid(alpha=0.2)
+    ax.grid(alpha=0.15)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
 
@@ -49,3 +49,8 @@ def percent(share: float) -> str:
     if 0 < share < 0.005 or 0.995 <= share < 1:
         return "<1 %" if share < 0.5 else ">99 %"
     return f"{100 * share:.0f} %"
+
+
+def number(value: float) -> str:
+    """Return a number to four digits, large ones to the unit."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from emflow.errors import DataError, ParameterError
-from emflow.evaluation import values_of
+from emflow.evaluation import fill_numbers, settle, values_of
 from emflow.plot.canvas import AS_IT_IS, IMPUTED, OBSERVED, axes_of, short, tidy
 from emflow.staged import StagedImputer
 from emflow.table.column import CATEGORICAL, Column
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 N_BINS, MOST_CATEGORIES = 30, 10
+ROOM = 0.15  # of the height, for the legend
 OUTER, FAR = 1.0, 2.0  # per cent at either end that are not drawn, if they make the picture so many times as wide
 
 
@@ -50,7 +51,7 @@ def density(imputer: StagedImputer, X: Any, column: Any, ax: Axes | None = None)
     rows = np.flatnonzero(np.isnan(codes[:, at]).any(1))
     imputed = np.empty((0, drawn.width))
     if len(rows):
-        imputed = imputer.layout_.encode(imputer.transform(take_rows(X, rows)), "missing")[:, at]
+        imputed = settle(drawn, fill_numbers(imputer, take_rows(X, rows))[1][:, at])
     observed = np.delete(codes[:, at], rows, axis=0)
     return draw_density(drawn, values_of(drawn, observed), values_of(drawn, imputed), ax)
 
@@ -61,7 +62,7 @@ def draw_density(column: Column, observed: Array, imputed: Array, ax: Axes) -> A
     draw(column, {f"observed ({len(observed):,})": observed, f"imputed ({len(imputed):,})": imputed}, ax)
     ax.set_title(short(column.name), **AS_IT_IS)
     tidy(ax)
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False, fontsize="small", loc="upper center", ncols=2)
     return ax
 
 
@@ -71,6 +72,7 @@ def _draw_histogram(column: Column, parts: dict[str, Array], ax: Axes) -> None:
         height = np.histogram(values, edges)[0] / max(1, len(values))
         fill = colour == OBSERVED
         ax.stairs(height, edges, color=colour, fill=fill, alpha=0.45 if fill else 1, linewidth=1.8, label=label)
+    ax.set_ylim(0, (1 + ROOM) * ax.get_ylim()[1])
     if column.kind == "date":
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -113,5 +115,4 @@ def _draw_categories(column: Column, parts: dict[str, Array], ax: Axes) -> None:
     ):
         ax.barh(y + shift, share[order], 0.38, color=colour, alpha=0.7, label=label)
     ax.set_yticks(y, labels=[short(column.categories[i]) for i in order], **AS_IT_IS)
-    ax.set_xlim(0, 1.5 * max(share.max() for share in shares))  # room for the legend
-    ax.invert_yaxis()
+    ax.set_ylim(len(order) - 0.5, -0.5 - ROOM * len(order))

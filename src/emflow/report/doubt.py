@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emflow.evaluation import COVERAGE, UNORDERED, by_column, values_of
+from emflow.evaluation import COVERAGE, UNORDERED, by_column, fill_numbers, settle, values_of
+from emflow.plot.canvas import number
 from emflow.staged import StagedImputer
 from emflow.table.column import DAY, EPOCH, Column
 
@@ -26,8 +27,6 @@ class Filling:
     ----------
     observed, filled, low, high : ndarray of shape (n, width)
         The numbers of the table, NaN where missing; all of them, holes filled; and the ends of 90 % intervals.
-    probability : dict
-        Of the category that is filled in (n,), by number of the column, for categories without an order.
     missing : ndarray of shape (n, p)
     """
 
@@ -36,27 +35,22 @@ class Filling:
     filled: Array
     low: Array
     high: Array
-    probability: dict[int, Array]
     missing: Mask
 
     @classmethod
     def of(cls, imputer: StagedImputer, X: Any) -> Filling:
         """Fill the holes of X."""
         layout = imputer._layout
-        observed = imputer._read(X)
-        missing = by_column(np.isnan(observed), layout)
-        filled = layout.encode(imputer.transform(X), "missing")
+        observed, filled = fill_numbers(imputer, X)
         low, high = (layout.encode(end, "missing") for end in imputer.intervals(X, COVERAGE))
-        asked = [j for j, column in enumerate(layout.columns) if column.kind in UNORDERED and missing[:, j].any()]
-        found = imputer.probabilities(X) if asked else {}
-        probability = {j: found[layout.columns[j].name].max(1) for j in asked}
-        return cls(imputer, observed, filled, low, high, probability, missing)
+        return cls(imputer, observed, filled, low, high, by_column(np.isnan(observed), layout))
 
     def values(self, j: int) -> tuple[Array, Array]:
-        """Return the observed and the imputed values of a column."""
+        """Return the observed and the imputed values of a column, as `evaluation.values_of` has them."""
         column, at = list(self.imputer._layout.places())[j]
         holes = self.missing[:, j]
-        return values_of(column, self.observed[~holes, at]), values_of(column, self.filled[holes, at])
+        imputed = settle(column, self.filled[holes, at])
+        return values_of(column, self.observed[~holes, at]), values_of(column, imputed)
 
     def doubts(self) -> list[Doubts]:
         """Return how sure it is of each column with holes, from the widest intervals to the least; then categories."""
@@ -65,17 +59,17 @@ class Filling:
         return sorted(found, key=lambda each: (each.is_share, each.typical if each.is_share else -each.typical))
 
     def _doubts(self, j: int, column: Column, at: slice) -> Doubts:
-        rows = np.flatnonzero(self.missing[:, j])
-        if j in self.probability:
-            certainty = self.probability[j][rows]
-            worst = np.argsort(certainty, kind="stable")
+        rows, is_share = np.flatnonzero(self.missing[:, j]), column.kind in UNORDERED
+        if is_share:
+            amount = column.probabilities(self.filled[rows, at]).max(1)
+            worst = np.argsort(amount, kind="stable")
         else:
             spread = np.nanstd(self.observed[:, at])
             width = (self.high[rows, at] - self.low[rows, at])[:, 0]
-            certainty = width / spread if spread > 0 else np.zeros(len(rows))
-            worst = np.argsort(-certainty, kind="stable")
-        cells = [self._cell(column, at, int(rows[k]), float(certainty[k])) for k in worst[:OF_A_COLUMN]]
-        return Doubts(str(column.name), j in self.probability, len(rows), float(np.median(certainty)), cells)
+            amount = width / spread if spread > 0 else np.zeros(len(rows))
+            worst = np.argsort(-amount, kind="stable")
+        cells = [self._cell(column, at, int(rows[k]), float(amount[k])) for k in worst[:OF_A_COLUMN]]
+        return Doubts(str(column.name), is_share, len(rows), float(np.median(amount)), cells)
 
     def _cell(self, column: Column, at: slice, row: int, amount: float) -> Cell:
         interval = ""
@@ -136,4 +130,4 @@ def shown(column: Column, code: Array) -> str:
     if column.kind == "date":
         moment = EPOCH + timedelta(microseconds=value)
         return str(moment.date() if column.step == DAY else moment)
-    return f"{value:.4g}" if column.kind == "continuous" else str(value)
+    return number(value) if column.kind == "continuous" else str(value)

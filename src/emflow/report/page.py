@@ -43,13 +43,16 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 caption { padding-bottom: .4rem; text-align: left; }
 th, td { padding: .35rem .9rem .35rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
-td:first-child { max-width: 16rem; overflow-wrap: anywhere; min-width: 6rem; }
+td:first-child { max-width: 16rem; overflow-wrap: anywhere; min-width: 8rem; }
 .number { text-align: right; white-space: nowrap; }
+.good, .warn { white-space: nowrap; }
 .good { color: var(--blue); font-weight: 600; }
 .warn { color: var(--orange); font-weight: 600; }
 .verdict { padding: .8rem 1rem; border-left: 4px solid var(--blue); background: var(--card); max-width: none; }
 .bar { display: inline-block; height: .6rem; border-radius: .3rem; background: var(--orange); vertical-align: middle; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(19rem, 100%), 1fr)); gap: 1rem; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 0 2rem; }
+.pair > * { min-width: 0; }
 figure { margin: 1rem 0; }
 .grid figure { margin: 0; }
 svg { display: block; max-width: 100%; height: auto; }
@@ -89,7 +92,8 @@ def section(title: str, *parts: Any) -> Html:
 
 def tiles(facts: Sequence[tuple[str, str]]) -> Html:
     """Return numbers, each with what it is."""
-    return element("div", join(element("div", element("b", a) + element("span", b), "tile") for a, b in facts), "tiles")
+    found = (element("div", join([element("b", number), element("span", what)]), "tile") for number, what in facts)
+    return element("div", join(found), "tiles")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int], caption: str = "") -> Html:
@@ -98,9 +102,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[
     def line(cells: Sequence[Any], kind: str) -> Html:
         return element("tr", Html("".join(element(kind, c, "number" * (j in numbers)) for j, c in enumerate(cells))))
 
-    body = element("thead", line(head, "th")) + element("tbody", join(line(row, "td") for row in rows))
-    above = element("caption", caption) if caption else ""
-    return element("div", element("table", Html(above + body)), "scroll")
+    above = [element("caption", caption)] if caption else []
+    body = element("tbody", join(line(row, "td") for row in rows))
+    return element("div", element("table", join([*above, element("thead", line(head, "th")), body])), "scroll")
 
 
 def bar(share: float) -> Html:
@@ -108,8 +112,11 @@ def bar(share: float) -> Html:
     return Html(f'<span class="bar" style="width:{max(2, round(120 * share))}px"></span>')
 
 
-def picture(draw: Callable[[Axes], Any], width: float, height: float, caption: str) -> Html:
-    """Return what `draw` draws on axes of this size (inches) as SVG, in the colours of the page, with a caption."""
+def picture(draw: Callable[[Axes], Any], width: float, height: float, label: str, caption: str = "") -> Html:
+    """Return what `draw` draws on axes of this size (inches) as SVG, in the colours of the page.
+
+    The label is for those who cannot see it.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -122,10 +129,10 @@ def picture(draw: Callable[[Axes], Any], width: float, height: float, caption: s
         file = StringIO()
         drawn.savefig(file, format="svg", metadata=NO_METADATA)
     svg = file.getvalue().partition("<svg")[2].partition(">")[2].replace(INK, "currentColor")
-    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)  # names of groups, the same in every picture
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names of groups, the same in every picture
     size = f'width="{96 * width:.0f}" height="{96 * height:.0f}" viewBox="0 0 {72 * width:g} {72 * height:g}"'
-    image = Html(f'<svg role="img" aria-label="{escape(caption)}" {size}>{svg}')
-    return element("figure", Html(image + element("figcaption", caption)))
+    image = Html(f'<svg role="img" aria-label="{escape(label)}" {size}>{svg}')
+    return element("figure", join([image, element("figcaption", caption)] if caption else [image]))
 
 
 def page(title: str, *parts: Any) -> str:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emflow.evaluation import COVERAGE, SIMPLE, Evaluation, Score, Trial
+from emflow.evaluation import COVERAGE, Evaluation, Score, Trial
 from emflow.plot import calibration, convergence, missing_patterns
-from emflow.plot.canvas import percent
+from emflow.plot.canvas import number, percent
 from emflow.plot.distribution import draw_density
 from emflow.plot.history import convergence_parts
 from emflow.plot.patterns import MOST_COLUMNS, MOST_PATTERNS
-from emflow.report.doubt import OF_A_COLUMN, Cell, Doubts, Filling, worst_cells
+from emflow.report.doubt import OF_A_COLUMN, Doubts, Filling, worst_cells
 from emflow.report.page import Html, bar, element, join, picture, section, table, tiles
 from emflow.table.frame import missing_cells
 
@@ -65,7 +65,7 @@ def _summary(found: Findings, missing: Any, title: str) -> Html:
     ]
     if known := [score for score in scores if not np.isnan(score.coverage)]:
         coverage = np.average([s.coverage for s in known], weights=[s.n_hidden for s in known])
-        facts.append((percent(float(coverage)), f"of hidden values lie within their {COVERAGE:.0%} intervals"))
+        facts.append((percent(float(coverage)), f"of hidden values lie within their {percent(COVERAGE)} intervals"))
     size = element("p", f"A table of {n:,} rows and {p:,} columns, filled by {_name(found)}.", "soft")
     return element("header", join([element("h1", title), size, tiles(facts)]))
 
@@ -80,31 +80,23 @@ def _missing(found: Findings, names: list[Any], missing: Any) -> Html:
     if not order:
         return section("What is missing", element("p", "Nothing: every cell has a value."))
     kinds = {column.name: column.kind for column in found.trial.imputer._layout.columns}
+    share = missing.mean(0)
     rows = [
-        (
-            names[j],
-            _kind(kinds[names[j]]),
-            f"{count[j]:,}",
-            percent(count[j] / len(missing)),
-            bar(count[j] / len(missing)),
-        )
-        for j in order[:LISTED]
+        (names[j], _kind(kinds[names[j]]), f"{count[j]:,}", percent(share[j]), bar(share[j])) for j in order[:LISTED]
     ]
     patterns = len(np.unique(missing, axis=0))
     words = f"{len(order)} of {len(names)} columns have holes, in {_many(patterns, 'pattern')}."
     drawn = picture(
         partial(missing_patterns, found.trial.X),
-        2.4 + 0.25 * min(patterns, MOST_PATTERNS),
+        2.2 + 0.2 * min(patterns, MOST_PATTERNS),
         1.5 + 0.2 * min(len(order), MOST_COLUMNS),
+        "patterns of missing cells",
         "Columns that are missing together (orange), by number of rows. Beside the names: share of missing cells.",
     )
-    return section(
-        "What is missing",
-        element("p", words),
-        table(("column", "kind", "missing", "share", ""), rows, (2, 3)),
-        _not_shown(len(order) - LISTED, "column with fewer holes"),
-        element("div", drawn, "scroll"),
-    )
+    listed = table(("column", "kind", "missing", "share", ""), rows, (2, 3))
+    left = join([listed, _not_shown(len(order) - LISTED, " with fewer holes")])
+    both = join([element("div", left), element("div", drawn, "scroll")])
+    return section("What is missing", element("p", words), element("div", both, "pair"))
 
 
 def _kind(kind: str) -> str:
@@ -112,46 +104,50 @@ def _kind(kind: str) -> str:
 
 
 def _many(n: int, what: str) -> str:
-    return f"{n:,} {what if n == 1 else what.replace(what.split()[0], what.split()[0] + 's', 1)}"
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
-def _not_shown(n: int, what: str) -> Html:
+def _not_shown(n: int, with_what: str = "") -> Html:
     if n <= 0:
         return Html()
-    return element("p", f"{_many(n, what)} {'is' if n == 1 else 'are'} not shown.", "soft")
+    return element("p", f"{_many(n, 'column')}{with_what} {'is' if n == 1 else 'are'} not shown.", "soft")
 
 
 def _quality(found: Findings) -> Html:
     scores = found.evaluation.scores
-    simple = [name for name in SIMPLE if any(name in score.simple for score in scores)]
-    head = ("column", "kind", "hidden", "measure", "imputer", *simple, "in interval", "")
-    hidden = int(found.trial.hidden.sum())
+    compared = ["mean or mode", "median", *["Gaussian"] * any("Gaussian" in score.simple for score in scores)]
+    head = ("column", "verdict", "measure", "imputer", *compared, "in interval", "hidden", "kind")
     how = (
-        f"{hidden:,} observed cells were hidden, where other rows have holes, and filled by {_name(found)}, fitted to "
-        "the rest. RMSE: root mean squared error in the units of the column, of dates in days; the lower the better. "
-        f"Accuracy: the share of categories that were right. The interval is the {COVERAGE:.0%} one."
+        f"{int(found.trial.hidden.sum()):,} observed cells were hidden, where other rows have holes, and filled by "
+        f"{_name(found)}, fitted to the rest. RMSE: root mean squared error in the units of the column, of dates in "
+        "days; the lower the better. Accuracy: the share of categories that were right; mode: the most frequent one. "
+        f"The interval is that of {percent(COVERAGE)}."
     )
     parts = [
         element("p", found.evaluation.verdict, "verdict"),
         element("p", how),
-        table(head, [_score(score, simple) for score in scores[:LISTED]], range(2, len(head) - 1)),
-        _not_shown(len(scores) - LISTED, "column"),
+        table(head, [_score(score, compared) for score in scores[:LISTED]], range(3, len(head) - 1)),
+        _not_shown(len(scores) - LISTED),
     ]
     if any(not np.isnan(score.coverage) for score in scores):
         draw = partial(calibration, found.trial.imputer, found.trial.X, found.trial.hidden)
         words = "Share of hidden cells within intervals, against what it should be; below the line they are too narrow."
-        parts.append(picture(draw, 3.8, 3.6, words))
+        parts.append(picture(draw, 3.8, 3.6, "coverage of intervals", words))
     return section("How well each column can be filled", *parts)
 
 
-def _score(score: Score, simple: list[str]) -> tuple[Any, ...]:
+def _score(score: Score, compared: list[str]) -> tuple[Any, ...]:
+    def shown(value: float) -> str:
+        return number(value) if score.measure == "RMSE" else f"{100 * value:.1f} %"
+
     verdict = element("span", "better", "good")
     if score.as_good is not None:
         verdict = element("span", f"{score.as_good} does as well", "warn")
+    simple = {("mean or mode" if name in ("mean", "most frequent") else name): v for name, v in score.simple.items()}
     return (
-        score.column, _kind(score.kind), f"{score.n_hidden:,}", score.measure, element("b", f"{score.value:.4g}"),
-        *(f"{score.simple[name]:.4g}" if name in score.simple else "" for name in simple),
-        "" if np.isnan(score.coverage) else percent(score.coverage), verdict,
+        score.column, verdict, score.measure, element("b", shown(score.value)),
+        *(shown(simple[name]) if name in simple else "" for name in compared),
+        "" if np.isnan(score.coverage) else percent(score.coverage), f"{score.n_hidden:,}", score.kind,
     )  # fmt: skip
 
 
@@ -162,14 +158,14 @@ def _distributions(filling: Filling) -> Html:
     if not order:
         return Html()
     pictures = [
-        picture(_density(filling, j), 3.2, 2.4, f"{columns[j].name}: observed and imputed values")
+        picture(_density(filling, j), 3.2, 2.4, f"observed and imputed values of {columns[j].name}")
         for j in order[:DRAWN]
     ]
     words = (
         "They need not be alike: what is missing may differ from what is observed. Single values are filled in by what "
         "is expected, so that imputed values scatter less than observed ones; draws (sample_imputations) do not."
     )
-    left = _not_shown(len(order) - DRAWN, "column with fewer holes")
+    left = _not_shown(len(order) - DRAWN, " with fewer holes")
     return section("Observed and imputed values", element("p", words), element("div", join(pictures), "grid"), left)
 
 
@@ -182,29 +178,29 @@ def _doubts(doubts: list[Doubts]) -> Html:
     if not doubts:
         return Html()
     words = (
-        f"Width: that of the {COVERAGE:.0%} interval of a cell, in standard deviations of its column. About "
+        f"Width: that of the {percent(COVERAGE)} interval of a cell, in standard deviations of its column. About "
         f"{ANY_GUESS} is as wide as without knowing the rest of the row. Rows are counted from 0, and at the most "
         f"{OF_A_COLUMN} cells of a column are named."
     )
-    columns = [(each.column, f"{each.n_filled:,}", *_typical(each)) for each in doubts[:LISTED]]
-    by_column = ("column", "filled", "median width of intervals", "median probability")
-    parts = [element("p", words), table(by_column, columns, (1, 2, 3), "By column")]
-    parts.append(_not_shown(len(doubts) - LISTED, "column"))
+    columns = [(each.column, f"{each.n_filled:,}", _amount(each.typical, each.is_share)) for each in doubts[:LISTED]]
+    left = [
+        table(("column", "filled", "median"), columns, (1, 2), "By column: median width, or probability of categories"),
+        _not_shown(len(doubts) - LISTED),
+    ]
+    right = []
     if wide := worst_cells(doubts, is_share=False):
-        by_cell = ("column", "row", "filled in", f"{COVERAGE:.0%} interval", "width")
-        parts.append(table(by_cell, [_cell(cell) for cell in wide], (1, 4), "Cells with the widest intervals"))
+        cells = [(c.column, c.row, c.value, c.interval, _amount(c.amount, False)) for c in wide]
+        head = ("column", "row", "filled in", "interval", "width")
+        right.append(table(head, cells, (1, 4), "Cells with the widest intervals"))
     if improbable := worst_cells(doubts, is_share=True):
-        rows = [(c.column, f"{c.row:,}", c.value, percent(c.amount)) for c in improbable]
-        parts.append(table(("column", "row", "filled in", "probability"), rows, (1, 3), "Least probable categories"))
-    return section("Cells not to trust", *parts)
+        rows = [(c.column, c.row, c.value, _amount(c.amount, True)) for c in improbable]
+        right.append(table(("column", "row", "filled in", "probability"), rows, (1, 3), "Least probable categories"))
+    both = join([element("div", join(left)), element("div", join(right))])
+    return section("Cells not to trust", element("p", words), element("div", both, "pair"))
 
 
-def _typical(each: Doubts) -> tuple[str, str]:
-    return ("", percent(each.typical)) if each.is_share else (f"{each.typical:.2f}", "")
-
-
-def _cell(cell: Cell) -> tuple[str, ...]:
-    return cell.column, f"{cell.row:,}", cell.value, cell.interval, f"{cell.amount:.2f}"
+def _amount(amount: float, is_share: bool) -> str:
+    return percent(amount) if is_share else f"{amount:.2f}"
 
 
 def _convergence(found: Findings) -> Html:
@@ -216,7 +212,8 @@ def _convergence(found: Findings) -> Html:
         "epochs": "Loss of flow and Gaussian.",
     }
     drawn = [
-        picture(partial(convergence, imputer, part=part), 3.8, 2.7, names[part]) for part in convergence_parts(imputer)
+        picture(partial(convergence, imputer, part=part), 3.8, 2.7, "convergence", names[part])
+        for part in convergence_parts(imputer)
     ]
     return section("Convergence", element("p", _outcome(imputer)), element("div", join(drawn), "grid"))
 
