@@ -112,13 +112,15 @@ def test_observed_and_imputed_values_are_drawn_as_shares(ax, frame, as_frame):
         np.testing.assert_allclose(imputed.get_data().values, expected)
 
 
-def test_categories_are_bars(ax, frame, gaussian):
-    plot.density(gaussian, frame, "kind", ax)
+@pytest.mark.parametrize("kind", ["nominal", ["low", "middle", "high"]])
+def test_categories_are_bars(ax, frame, kind):
+    imputer = GaussianImputer(kinds={"kind": kind}, random_state=0).fit(frame)
+    plot.density(imputer, frame, "kind", ax)
     names = texts(ax.get_yticklabels())
     observed, imputed = ([bar.get_width() for bar in bars] for bars in ax.containers)
     share = frame["kind"].value_counts(normalize=True)
     np.testing.assert_allclose(observed, [share[name] for name in names])
-    filled = gaussian.transform(frame)["kind"][frame["kind"].isna()].value_counts(normalize=True)
+    filled = imputer.transform(frame)["kind"][frame["kind"].isna()].value_counts(normalize=True)
     np.testing.assert_allclose(imputed, [filled.get(name, 0) for name in names])
 
 
