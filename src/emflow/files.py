@@ -1,4 +1,4 @@
-"""Files: tensors with a JSON header in the safetensors format, written whole or not at all."""
+"""Files written whole or not at all: tensors with a JSON header in the safetensors format, or anything."""
 
 from __future__ import annotations
 
@@ -19,23 +19,9 @@ FORMAT = 1  # raised whenever older versions could not read a file any more
 KEY = "emflow"
 
 
-def check_free(path: str | os.PathLike[str], force: bool) -> None:
-    """Raise what is in the way of a file at `path`: no folder, or something that is there; a file may go by `force`."""
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no such folder: {path.parent}")
-    if path.is_dir():
-        raise FileError(f"{path} is a folder: name a file")
-    if path.exists() and not force:
-        raise FileError(f"{path} is there already: name another file, or overwrite it with force")
-
-
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a path beside `path` to write to; what is there in the end is flushed to disk and renamed to `path`.
-
-    If anything fails, nothing is left of it, and an old file stays as it was.
-    """
+def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a path beside `path` to write to; then flush that to disk, and rename: an old file stays until then."""
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such folder: {path.parent}")
@@ -49,10 +35,21 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_free(path: str | os.PathLike[str], force: bool) -> None:
+    """Raise what is in the way of a file at `path`: no folder, or something that is there; a file may go by `force`."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no such folder: {path.parent}")
+    if path.is_dir():
+        raise FileError(f"{path} is a folder: name a file")
+    if path.exists() and not force:
+        raise FileError(f"{path} is there already: name another file, or overwrite it with force")
+
+
 def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-    """Write a file for `read`: an old one stays until the new one is whole."""
+    """Write tensors and a header, whole or not at all."""
     text = json.dumps({"format": FORMAT, **header}, allow_nan=False)
-    with replacing(path) as temporary:
+    with whole(path) as temporary:
         save_file({k: t.detach().cpu().clone().contiguous() for k, t in tensors.items()}, temporary, {KEY: text})
 
 

@@ -62,7 +62,7 @@ def draw_density(column: Column, observed: Array, imputed: Array, ax: Axes) -> A
     draw(column, {f"observed ({len(observed):,})": observed, f"imputed ({len(imputed):,})": imputed}, ax)
     ax.set_title(short(column.name), **AS_IT_IS)
     tidy(ax)
-    ax.legend(frameon=False, fontsize="small", loc="upper center", ncols=2)
+    ax.legend(frameon=False, fontsize="small", loc="upper center", ncols=2, columnspacing=1, handlelength=1.2)
     return ax
 
 

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from tqdm.auto import tqdm
 
 from emflow.evaluation import hide_and_fit
-from emflow.files import check_free, replacing
+from emflow.files import check_free, whole
 from emflow.imputer import EMFlowImputer
 from emflow.plot.canvas import need_matplotlib
 from emflow.report.doubt import Filling
@@ -88,7 +88,7 @@ def write_report(
     found = Findings(trial, evaluation, filling, fitted)
     with watch("draw"):
         body = sections(found, title)
-    with replacing(path) as temporary:
+    with whole(path) as temporary:
         temporary.write_text(page(title, *body, details(found, random_state, watch.seconds)), encoding="utf-8")
 
 
