@@ -14,9 +14,9 @@ from sklearn.utils import check_random_state
 from emflow.errors import DataError
 from emflow.gaussian_imputer import GaussianImputer
 from emflow.imputer import EMFlowImputer
-from emflow.staged import StagedImputer
+from emflow.staged import WITHOUT_INTERVAL, StagedImputer
 from emflow.table.column import CATEGORICAL, DAY, Column
-from emflow.table.frame import Layout
+from emflow.table.frame import Layout, take_rows
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -115,31 +115,78 @@ def evaluate(X: Any, imputer: StagedImputer | None = None, *, random_state: Any 
     >>> print(evaluate(X, GaussianImputer()).verdict)
     In every column the imputer is better than the simple methods.
     """
+    return hide_and_fit(X, imputer, random_state=random_state).evaluate()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A table, cells of it that were hidden (n, p), and an imputer fitted to the rest.
+
+    `truth` are the numbers of the table (n, width), those of hidden cells included.
+    """
+
+    X: Any
+    imputer: StagedImputer
+    truth: Array
+    hidden: Mask
+
+    def evaluate(self) -> Evaluation:
+        """Compare what is filled in with what was there, and with what simple methods fill in."""
+        asked, layout = self.imputer, self.imputer._layout
+        rows = np.flatnonzero(self.hidden.any(1))
+        part, hidden = take_rows(self.X, rows), self.hidden[rows]
+        methods = {"imputer": asked}
+        if not isinstance(asked, GaussianImputer):
+            names = "kinds", "bounds", "unseen", "keep_empty_features"
+            gaussian = GaussianImputer(**{name: getattr(asked, name) for name in names})
+            methods["Gaussian"] = _fit_quietly(gaussian, self.X, self.hidden)
+        filled = {
+            name: layout.encode(method.transform(part, missing=hidden), "missing") for name, method in methods.items()
+        }
+        inside = covered(asked, part, hidden, COVERAGE, self.truth[rows])
+        scores = []
+        for j, (column, at) in enumerate(layout.places()):
+            if hidden[:, j].any():
+                guesses = {name: values_of(column, values[:, at])[hidden[:, j]] for name, values in filled.items()}
+                truth, coverage = values_of(column, self.truth[:, at]), float(inside[hidden[:, j], j].mean())
+                scores.append(_score(column, truth, guesses, coverage, self.hidden[:, j]))
+        return Evaluation(tuple(scores))
+
+
+def hide_and_fit(X: Any, imputer: StagedImputer | None = None, *, random_state: Any = 0) -> Trial:
+    """Hide observed cells of a table, and fit a copy of the imputer to the rest; the parameters of `evaluate`."""
     imputer = EMFlowImputer(random_state=random_state) if imputer is None else imputer
     asked = clone(imputer).set_params(add_indicator=False).set_output(transform="default")
     truth = asked._read_new(X)
-    layout = asked.layout_
-    if layout is None:
+    if asked.layout_ is None:
         raise DataError("evaluate is for tables, not for images")
-    hidden = hide_alike(layout.holes(X, truth), layout, check_random_state(random_state))
+    hidden = hide_alike(asked.layout_.holes(X, truth), asked.layout_, check_random_state(random_state))
     if not hidden.any():
         raise DataError("there is no cell to hide: each column needs at least four values")
-    methods = {"imputer": asked}
-    if not isinstance(imputer, GaussianImputer):
-        names = "kinds", "bounds", "unseen", "keep_empty_features"
-        methods["Gaussian"] = GaussianImputer(**{name: getattr(imputer, name) for name in names})
-    filled = {}
+    return Trial(X, _fit_quietly(asked, X, hidden), truth, hidden)
+
+
+def _fit_quietly(imputer: Any, X: Any, hidden: Mask) -> Any:
+    """Fit without naming the columns that are left alone: that was said when X was read."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="left as they are")  # which was said above
-        for name, method in methods.items():
-            filled[name] = layout.encode(method.fit(X, missing=hidden).transform(X, missing=hidden), "missing")
-    ends = [layout.encode(end, "missing") for end in asked.intervals(X, COVERAGE, missing=hidden)]
-    scores = []
+        warnings.filterwarnings("ignore", message="left as they are")
+        return imputer.fit(X, missing=hidden)
+
+
+def covered(imputer: StagedImputer, X: Any, hidden: Mask, coverage: float, truth: Array) -> Array:
+    """Return whether the cells of X (n, p) lie within their intervals, if `hidden` ones are hidden: 1, 0, or NaN.
+
+    `truth` are the numbers of X (n, width). Categories without an order have no intervals, and NaN.
+    """
+    layout = imputer._layout
+    low, high = (layout.encode(end, "missing") for end in imputer.intervals(X, coverage, missing=hidden))
+    apart = 1e-6 * np.abs(truth)  # distributions are in single precision
+    inside = (low <= truth + apart) & (truth - apart <= high)
+    result = np.full(hidden.shape, np.nan)
     for j, (column, at) in enumerate(layout.places()):
-        if hidden[:, j].any():
-            part = {name: values[:, at] for name, values in filled.items()}
-            scores.append(_score(column, truth[:, at], part, [end[:, at] for end in ends], hidden[:, j]))
-    return Evaluation(tuple(scores))
+        if column.kind not in WITHOUT_INTERVAL and column.width:
+            result[:, j] = inside[:, at][:, 0]
+    return result
 
 
 def hide_alike(missing: Mask, layout: Layout, rng: np.random.RandomState) -> Mask:
@@ -156,26 +203,20 @@ def hide_alike(missing: Mask, layout: Layout, rng: np.random.RandomState) -> Mas
     return np.asarray(hidden & (hidden.cumsum(0) <= np.minimum(observed // 2, np.maximum(observed - 2, 0))))
 
 
-def _score(column: Column, truth: Array, filled: dict[str, Array], ends: list[Array], hidden: Mask) -> Score:
+def _score(column: Column, truth: Array, guesses: dict[str, Array], coverage: float, hidden: Mask) -> Score:
+    """Return the score of a column with values `truth` (n,), given what is guessed for its hidden cells."""
     categorical = column.kind in CATEGORICAL
-    true = _values(column, truth)
-    seen = true[~hidden & ~np.isnan(true)]
-    guesses = {name: _values(column, values)[hidden] for name, values in filled.items()}
+    seen = truth[~hidden & ~np.isnan(truth)]
     if categorical:
         guesses["most frequent"] = np.full(hidden.sum(), _most_frequent(seen))
     else:
         guesses |= {"mean": np.full(hidden.sum(), seen.mean()), "median": np.full(hidden.sum(), np.median(seen))}
-    loss = {name: _loss(guess, true[hidden], categorical) for name, guess in guesses.items()}
+    loss = {name: _loss(guess, truth[hidden], categorical) for name, guess in guesses.items()}
     value = {name: 1 - each.mean() if categorical else np.sqrt(each.mean()) for name, each in loss.items()}
     ours = loss.pop("imputer")
     best = min(loss, key=lambda name: float(loss[name].mean()))
     gain = loss[best] - ours
     as_good = gain.mean() <= max(ERRORS * gain.std() / np.sqrt(len(gain)), SHARE * loss[best].mean())
-    coverage = np.nan
-    if column.kind not in ("nominal", "binary"):
-        low, high = (end[hidden, 0] for end in ends)
-        apart = 1e-9 * np.abs(truth[hidden, 0])
-        coverage = float(((low <= truth[hidden, 0] + apart) & (truth[hidden, 0] - apart <= high)).mean())
     return Score(
         str(column.name), column.kind, int(hidden.sum()), "accuracy" if categorical else "RMSE",
         float(value.pop("imputer")), {name: float(each) for name, each in value.items()}, coverage,
@@ -183,7 +224,20 @@ def _score(column: Column, truth: Array, filled: dict[str, Array], ends: list[Ar
     )  # fmt: skip
 
 
-def _values(column: Column, codes: Array) -> Array:
+def fill_numbers(imputer: StagedImputer, X: Any) -> tuple[Array, Array]:
+    """Return the numbers of X (n, width), NaN where missing, and those with holes filled, before they are rounded."""
+    rows = imputer._read(X)
+    return rows, np.where(np.isnan(rows), imputer._unscale(imputer._complete(rows)), rows)
+
+
+def settle(column: Column, codes: Array) -> Array:
+    """Return filled numbers (n, width) as those of the values that `transform` gives: rounded, or one category."""
+    values = column.decode(codes)
+    found = values if column.kind in CATEGORICAL else np.array(values, dtype=np.float64)
+    return column.encode(found, np.zeros(len(codes), dtype=bool), "error")
+
+
+def values_of(column: Column, codes: Array) -> Array:
     """Return one number per row: dates in days, and of categories which one, -1 for a rare one."""
     if column.kind == "nominal":
         which = np.where(codes.any(1), codes.argmax(1), -1)

@@ -20,6 +20,8 @@ KNOWN["base"] = {"limits", "table", "errors"}
 KNOWN["baselines"] = {"base", "limits", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["pool"] = {"errors"}
 KNOWN["bootstrap"] = {"errors", "table"}
+KNOWN["plot"] = {"errors", "evaluation", "plot", "staged", "table"}
+KNOWN["report"] = {"evaluation", "files", "imputer", "plot", "report", "staged", "table"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
 IMPORTERS = {
     "table": {
@@ -31,9 +33,13 @@ IMPORTERS = {
         "gaussian_imputer",
         "bootstrap",
         "evaluation",
+        "plot",
+        "report",
         "baselines",
         "experiments",
     },
+    "plot": {"plot", "report", "cli"},
+    "report": {"report", "cli"},
     "cli": {"__main__"},
 }
 IMPORTERS |= {
@@ -82,7 +88,8 @@ def test_importing_emflow_imports_nothing_heavy():
     """Scikit-learn imports pandas, which imports pyarrow, where they are installed: here they are made to be absent."""
     code = (
         "import sys; sys.modules.update(pandas=None, pyarrow=None)\n"
-        "import emflow; heavy = ('matplotlib', 'emflow.experiments', 'emflow.datasets', 'emflow.baselines')\n"
+        "import emflow, emflow.report\n"
+        "heavy = ('matplotlib', 'emflow.experiments', 'emflow.datasets', 'emflow.baselines')\n"
         "sys.exit(', '.join(name for name in heavy if name in sys.modules) or 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""

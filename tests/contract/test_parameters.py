@@ -6,7 +6,7 @@ import re
 import pytest
 
 from emflow import DataError, EMFlowImputer, GaussianImputer, ParameterError
-from emflow.imputer import SETTINGS
+from emflow.limits import SETTINGS
 
 NAN, INF = float("nan"), float("inf")
 EVERY_PARAMETER = [

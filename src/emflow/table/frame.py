@@ -149,12 +149,16 @@ class Layout:
                 raise DataError(f"column {column.name!r} holds infinity in row {row}: mark it as missing or replace it")
         return np.concatenate(parts, 1)
 
+    def by_column(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which cells (n, columns) are missing, given which numbers (n, width) are."""
+        return np.stack([missing[:, at].any(1) for _, at in self.places()], 1)
+
     def holes(self, X: Any, rows: Array, missing: Any = None) -> NDArray[np.bool_]:
         """Return which cells of X are missing (n, columns), given its numbers (n, width); none where left alone.
 
         Columns without any value at `fit` have no numbers: they are looked up in X and in `missing`.
         """
-        holes = np.stack([np.isnan(rows[:, at]).any(1) for _, at in self.places()], 1)
+        holes = self.by_column(np.isnan(rows))
         empty = [j for j, column in enumerate(self.columns) if column.kind == "empty"]
         readings = _columns(X if is_frame(X) else as_array(X)) if empty else []
         for j in empty:
@@ -181,6 +185,22 @@ class Layout:
             if column.kind == "date":
                 columns[column.name] = [EPOCH + timedelta(microseconds=value) for value in columns[column.name]]
         return columns
+
+
+def missing_cells(X: Any) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Return the names of the columns of X, a frame or an array, and which of its cells (n, p) are missing."""
+    X = X if is_frame(X) else as_array(X)
+    reads = [read() for read in _columns(X)]
+    if not reads:
+        raise DataError("the table has no columns")
+    return [read.name for read in reads], np.stack([read.holes for read in reads], 1)
+
+
+def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
+    """Return some rows of X, a frame or an array, by their number."""
+    if is_frame(X):
+        return nw.to_native(nw.from_native(X, eager_only=True)[rows.tolist()])
+    return as_array(X)[rows]
 
 
 def as_array(X: Any) -> Array:
