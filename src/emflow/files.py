@@ -1,9 +1,11 @@
-"""Files: tensors with a JSON header in the safetensors format, written whole or not at all."""
+"""Files written whole or not at all: tensors with a JSON header in the safetensors format, or anything."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +19,27 @@ FORMAT = 1  # raised whenever older versions could not read a file any more
 KEY = "emflow"
 
 
-def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-    """Write beside `path`, flush to disk, and rename: an old file stays until the new one is whole."""
+@contextmanager
+def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a path beside `path` to write to; then flush that to disk, and rename: an old file stays until then."""
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such folder: {path.parent}")
     temporary = path.with_name(f"{path.name}.tmp")  # what a killed process left there is overwritten
-    text = json.dumps({"format": FORMAT, **header}, allow_nan=False)
     try:
-        save_file({k: t.detach().cpu().clone().contiguous() for k, t in tensors.items()}, temporary, {KEY: text})
+        yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+    """Write tensors and a header, whole or not at all."""
+    text = json.dumps({"format": FORMAT, **header}, allow_nan=False)
+    with whole(path) as temporary:
+        save_file({k: t.detach().cpu().clone().contiguous() for k, t in tensors.items()}, temporary, {KEY: text})
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from emflow.errors import DataError, ParameterError
 from emflow.table.column import CATEGORICAL, DAY, EPOCH, KINDS, SECOND, Bounds, Column
+from emflow.table.masked import MaskedTable
 
 Array = NDArray[Any]
 CATEGORY = bool, int, float, str  # which JSON can hold
@@ -27,6 +28,8 @@ FEW = 20  # unless there are fewer than this
 
 def is_frame(X: Any) -> bool:
     """Return whether X is a data frame; raise for one that has not been computed yet."""
+    if isinstance(X, MaskedTable):
+        return True
     try:
         frame = nw.from_native(X, pass_through=True)
     except DuplicateError as error:
@@ -40,7 +43,7 @@ class _Read:
     """A column of X.
 
     Values as a float array with NaN, or as a list; which are missing; the order of categories; whether the array holds
-    dates; and the series they are from, if they are from one.
+    dates, or whole numbers; and the series they are from, if they are from one.
     """
 
     def __init__(
@@ -50,10 +53,11 @@ class _Read:
         holes: NDArray[np.bool_],
         order: Sequence[Any] = (),
         is_date: bool = False,
+        is_whole: bool = False,
         series: nw.Series[Any] | None = None,
     ) -> None:
-        self.name, self.values, self.holes, self.order, self.is_date = name, values, holes, order, is_date
-        self.series = series
+        self.name, self.values, self.holes, self.order = name, values, holes, order
+        self.is_date, self.is_whole, self.series = is_date, is_whole, series
 
     @property
     def seen(self) -> list[Any]:
@@ -85,6 +89,14 @@ def _read_array(name: int, values: Array) -> _Read:
     return _Read(name, cells, np.array([_is_missing(value) for value in cells], dtype=bool))
 
 
+def _read_masked(name: str, column: np.ma.MaskedArray[Any, Any]) -> _Read:
+    holes, kind = np.ma.getmaskarray(column), column.dtype.kind
+    if kind not in "fiM":
+        return _Read(name, column.tolist(), holes)
+    numbers = np.asarray(column.astype("M8[us]").astype(np.int64) if kind == "M" else column, dtype=np.float64)
+    return _Read(name, np.where(holes, np.nan, numbers), holes, is_date=kind == "M", is_whole=kind == "i")
+
+
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
@@ -93,6 +105,8 @@ def _is_missing(value: Any) -> bool:
 
 def _columns(X: Any) -> list[Callable[[], _Read]]:
     """Return for each column of X a function that reads it."""
+    if isinstance(X, MaskedTable):
+        return [partial(_read_masked, name, column) for name, column in X.columns.items()]
     if not is_frame(X):
         return [partial(_read_array, j, X[:, j]) for j in range(X.shape[1])]
     return [partial(_read_series, series) for series in nw.from_native(X, eager_only=True).iter_columns()]
@@ -101,10 +115,12 @@ def _columns(X: Any) -> list[Callable[[], _Read]]:
 def _guess(read: _Read) -> str:
     """Return the kind that the type of a column suggests, or why it is to be left alone."""
     if read.series is None:
-        return _guess_objects(read) if isinstance(read.values, list) else "continuous"
+        if isinstance(read.values, list):
+            return _guess_objects(read)
+        return "date" if read.is_date else _guess_whole(read) if read.is_whole else "continuous"
     dtype = read.series.dtype
     if dtype.is_integer():
-        return "identifier" if _identifies(read) else "integer"
+        return _guess_whole(read)
     if dtype.is_numeric():
         return "continuous"
     if dtype == nw.Boolean:
@@ -137,9 +153,10 @@ def _guess_objects(read: _Read) -> str:
     return "text" if n > FEW and n > DISTINCT * len(seen) else "nominal"
 
 
-def _identifies(read: _Read) -> bool:
-    """Return whether whole numbers count the rows: each one higher than the one before, and none missing."""
-    return len(read.values) > FEW and not read.holes.any() and bool((np.diff(read.values) == 1).all())
+def _guess_whole(read: _Read) -> str:
+    """Return what whole numbers are: they may count the rows, each one higher than the one before, and none missing."""
+    counts = len(read.values) > FEW and not read.holes.any() and bool((np.diff(read.values) == 1).all())
+    return "identifier" if counts else "integer"
 
 
 @dataclass(frozen=True)
@@ -239,6 +256,8 @@ class Layout:
             rows = np.flatnonzero(holes[:, at].any(1))
             if len(rows) and column.kind not in without:
                 columns[j] = rows, column.decode(filled[rows, at])
+        if isinstance(X, MaskedTable):
+            return X.put({X.column_names[j]: filling for j, filling in columns.items()})
         return _put_into_frame(X, columns, self.columns) if is_frame(X) else _put_into_array(X, columns)
 
     def to_columns(self, codes: Array) -> dict[Any, list[Any]]:
