@@ -11,18 +11,22 @@ import emflow
 
 ROOT = Path(emflow.__file__).parent
 KNOWN = {"flow": {"flow"}, "latent": {"latent"}, "table": {"errors", "table"}, "errors": set(), "files": {"errors"}}
-KNOWN["threads"] = set()
-KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "threads"}
-KNOWN["refine"] = {"errors", "threads", "refine"}
+KNOWN["threads"] = KNOWN["progress"] = set()
+KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "progress", "threads"}
+KNOWN["refine"] = {"errors", "progress", "threads", "refine"}
+KNOWN["formats"] = {"errors", "files", "formats", "table"}
 KNOWN["uncertainty"] = {"latent", "learn", "refine"}
 KNOWN["base"] = {"table", "errors"}
 KNOWN["baselines"] = {"base", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["pool"] = {"errors"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
 IMPORTERS = {
-    "table": {"table", "base", "staged", "imputer", "evaluation", "baselines", "experiments"},
+    "table": {"table", "base", "staged", "imputer", "evaluation", "baselines", "experiments", "formats"},
+    "formats": {"formats", "commands", "cli"},
+    "commands": {"cli"},
     "cli": {"__main__"},
 }
+IMPORTERS["table"] |= {"model_file", "commands", "cli"}  # kinds of columns, for the user
 IMPORTERS |= {
     "experiments": {"experiments", "cli"},
     "datasets": {"datasets", "experiments"},

@@ -55,11 +55,7 @@ class ExcelSource(CellSource):
         sheet = self.workbook.worksheets[0]
         for i, cells in self.changes(filled).items():
             for name, value in cells.items():
-                cell = sheet[f"{self.letters[name]}{i + 2}"]
-                style = cell.number_format
-                cell.value = value
-                if style != "General":
-                    cell.number_format = style
+                sheet[f"{self.letters[name]}{i + 2}"] = value
         self.workbook.save(file)
 
 
