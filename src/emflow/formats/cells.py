@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any
@@ -24,12 +24,15 @@ Parse = Callable[[Any], Any]  # of one cell; raises ValueError
 DTYPES: dict[str, Any] = {
     "boolean": bool, "whole": np.int64, "number": np.float64, "date": "M8[D]", "moment": "M8[us]", "text": object,
 }  # fmt: skip
-NAMES = {"number": "a number", "moment": "a date like 2024-12-31"}
+WANTED = {
+    "pass": ("text",), "text": ("text",), "continuous": ("number",), "integer": ("whole", "number"),
+    "date": ("date", "moment"),
+}  # fmt: skip
 
 
-def is_missing(cell: Any) -> bool:
-    """Return whether a cell stands for a missing value."""
-    return cell is None or cell != cell or (isinstance(cell, str) and cell.strip().lower() in MISSING)
+def _is_missing(cell: Any) -> bool:
+    """Return whether a cell, without spaces around it, stands for a missing value."""
+    return cell is None or cell != cell or (isinstance(cell, str) and cell.lower() in MISSING)
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,12 @@ def parse(cells: Sequence[Any], kind: str | None, where: Callable[[int], str], *
     DataError
         For a cell that is not what the column is to be; and for a text in a column of numbers, for the most part.
     """
-    holes = np.array([is_missing(cell) for cell in cells], dtype=bool)
+    cells = [cell.strip() if isinstance(cell, str) else cell for cell in cells]
+    holes = np.array([_is_missing(cell) for cell in cells], dtype=bool)
     rows = np.flatnonzero(~holes).tolist()
-    seen = [cells[i].strip() if isinstance(cells[i], str) else cells[i] for i in rows]
+    seen = [cells[i] for i in rows]
     parsers = TYPED if typed else UNTYPED
-    tried = _candidates(kind, seen, typed)
-    for name in tried:
+    for name in _candidates(kind, seen, typed):
         try:
             values = _array(name, [parsers[name](cell) for cell in seen])
         except (ValueError, OverflowError):
@@ -71,9 +74,10 @@ def parse(cells: Sequence[Any], kind: str | None, where: Callable[[int], str], *
         data = np.zeros(len(cells), dtype=DTYPES[name])
         data[rows] = values
         return Parsed(np.ma.MaskedArray(data, mask=holes), _style(name, seen, values, typed))
-    at = _first_that_fails(parsers[tried[-1]], seen)
+    name, words = ("moment", "a date like 2024-12-31") if kind == "date" else ("number", "a number")
+    at = list(map(_passes(parsers[name]), seen)).index(False)
     advice = "replace it, or name another kind for the column with --kinds"
-    raise DataError(f"{where(rows[at])}: {seen[at]!r} is not {NAMES[tried[-1]]}: {advice}")
+    raise DataError(f"{where(rows[at])}: {seen[at]!r} is not {words}: {advice}")
 
 
 def categories(texts: Sequence[str]) -> list[Any]:
@@ -82,27 +86,22 @@ def categories(texts: Sequence[str]) -> list[Any]:
     return found
 
 
-def _candidates(kind: str | None, seen: list[Any], typed: bool) -> tuple[str, ...]:
-    """Return what the column may be, in the order in which it is tried."""
-    if kind in ("pass", "text"):
-        return ("text",)
-    if kind == "continuous":
-        return ("number",)
-    if kind == "integer":
-        return ("whole", "number")
-    if kind == "date":
-        return ("date", "moment")
-    if not typed and any(CODE.fullmatch(cell) for cell in seen):
-        return ("text",) if kind or all(NUMBER.fullmatch(cell) for cell in seen) else _guesses(seen, typed)
-    return ("boolean", "whole", "number", "text") if kind else _guesses(seen, typed)
+def _candidates(kind: str | None, seen: list[Any], typed: bool) -> Iterator[str]:
+    """Yield what the column may be, in the order in which it is tried."""
+    if kind in WANTED:
+        yield from WANTED[kind]
+        return
+    codes = not typed and any(cell.startswith("0") and CODE.fullmatch(cell) for cell in seen)
+    if not codes:
+        yield from ("whole", "number", "boolean")
+    if kind is None:
+        yield from ("date", "moment")
+    if kind or (codes and all(map(NUMBER.fullmatch, seen))) or not _mostly_numbers(seen, typed):
+        yield "text"
 
 
-def _guesses(seen: list[Any], typed: bool) -> tuple[str, ...]:
-    """Return what a column of unknown kind may be; no text, if most of its cells are numbers."""
-    numbers = sum(map(_passes(TYPED["number"] if typed else UNTYPED["number"]), seen))
-    if numbers > len(seen) / 2:
-        return ("whole", "number")
-    return ("boolean", "date", "moment", "text")
+def _mostly_numbers(seen: list[Any], typed: bool) -> bool:
+    return sum(map(_passes((TYPED if typed else UNTYPED)["number"]), seen)) > len(seen) / 2
 
 
 def _array(name: str, values: list[Any]) -> Any:
@@ -119,10 +118,6 @@ def _passes(parser: Parse) -> Callable[[Any], bool]:
         return True
 
     return test
-
-
-def _first_that_fails(parser: Parse, seen: list[Any]) -> int:
-    return list(map(_passes(parser), seen)).index(False)
 
 
 # --- one cell

@@ -33,7 +33,7 @@ GUESSED = {
     "words": (["red", " blue ", "", "1"], "O", ["red", "blue", None, "1"]),
     "codes": (["01234", "90210", "n/a"], "O", ["01234", "90210", None]),
     "no numbers of Python's": (["1_000", "0x10"], "O", ["1_000", "0x10"]),
-    "nothing": (["", " ", "NaN"], "b", [None, None, None]),
+    "nothing": (["", " ", "NaN"], "i", [None, None, None]),
 }
 
 
