@@ -214,9 +214,9 @@ def test_an_order_of_categories(run, tmp_path):
 def test_a_workbook_keeps_its_formats_and_formulas(run, tmp_path):
     book = openpyxl.Workbook()
     sheet = book.active
-    sheet.append(["a", "b", None])
+    sheet.append(["a", "b", None, None])
     for n in range(30):
-        sheet.append([n * 1.5, 2.0 * n if n != 4 else None, "beside"])
+        sheet.append([n * 1.5, 2.0 * n if n != 4 else None, "beside", "it"])
     sheet["A1"].font = openpyxl.styles.Font(bold=True)
     sheet["B6"].number_format = "0.00"
     book.create_sheet("other")["A1"] = "=1+1"
@@ -228,6 +228,16 @@ def test_a_workbook_keeps_its_formats_and_formulas(run, tmp_path):
     assert filled.active["A1"].font.bold
     assert filled["other"]["A1"].value == "=1+1"
     assert [cell.value for cell in filled.active["C"]] == [None] + ["beside"] * 30
+
+
+def test_a_formula_without_a_value_is_no_hole(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    book = openpyxl.Workbook()
+    for row in (["a", "b"], [1.5, 2], [2.5, "=A3*2"]):
+        book.active.append(row)
+    book.save("in.xlsx")
+    assert main(["impute", "in.xlsx", "-o", "out.xlsx", *QUICK]) == 1
+    assert "in.xlsx, cell B3 is a formula whose value is not in the file" in capsys.readouterr().err
 
 
 def test_metadata_and_types_of_parquet_stay(columns, run, tmp_path):

@@ -38,8 +38,8 @@ class ArrowSource(Source):
         return next((what for what, test in TYPES.items() if test(found)), f"values of the type {found}")
 
     def write(self, filled: Any, file: BinaryIO) -> None:
-        """Write the table, with the metadata of the one that was read."""
-        WRITE[self.form](filled.cast(self.frame.schema), file)
+        """Write the table."""
+        WRITE[self.form](filled, file)
 
 
 def write_arrow(frame: MaskedTable, file: BinaryIO, form: str) -> None:
