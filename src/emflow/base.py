@@ -17,6 +17,7 @@ from emflow.limits import Limit, check
 from emflow.table.fill import fill_middle
 from emflow.table.frame import Layout, as_array, is_frame
 from emflow.table.images import ImageShape, hide, image_shape, per_value, to_rows, to_type
+from emflow.table.masked import MaskedTable
 from emflow.table.schema import Array, Schema, read
 from emflow.table.writing import INDICATOR, append_indicators, to_library
 
@@ -89,7 +90,10 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Return X as a frame, or as an array: of numbers, unless the layout has other columns."""
         if is_frame(X) or self.kinds or (not reset and not self._layout.plain):
             X = X if is_frame(X) else as_array(X)
-            validate_data(self, X, reset=reset, skip_check_array=True)
+            if isinstance(X, MaskedTable):
+                X.check_names(self, reset=reset)
+            else:
+                validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise DataError("X has 0 samples: it has no rows")
             return X

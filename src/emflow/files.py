@@ -36,14 +36,16 @@ def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check_free(path: str | os.PathLike[str], force: bool) -> None:
-    """Raise what is in the way of a file at `path`: no folder, or something that is there; a file may go by `force`."""
+    """Raise what is in the way of a file at `path`, before hours of work; a file may be overwritten by `force`."""
     path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no such folder: {path.parent}")
     if path.is_dir():
-        raise FileError(f"{path} is a folder: name a file")
+        raise FileError(f"{path} is a folder: name a file in it")
     if path.exists() and not force:
-        raise FileError(f"{path} is there already: name another file, or overwrite it with force")
+        raise FileError(f"{path} exists: name another file, or overwrite it with --force, in Python force=True")
+    if not path.parent.is_dir():
+        raise FileError(f"no such folder: {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise FileError(f"nothing can be written into the folder {path.parent}")
 
 
 def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, Any]) -> None:

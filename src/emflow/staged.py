@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from emflow import files, uncertainty
 from emflow.base import Imputer
@@ -22,6 +21,7 @@ from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import stages_from_tensors, stages_to_tensors, under
 from emflow.limits import BOOLEAN, check, integer, real
+from emflow.progress import progress
 from emflow.refine.kinds import KINDS, Refinement
 from emflow.table.fill import hide
 from emflow.table.frame import Layout, is_frame
@@ -144,7 +144,7 @@ class StagedImputer(Imputer):
         rows = self._read(X, missing)
         if bootstrap:
             seeds = np.random.SeedSequence(self._seed()).generate_state(n_draws).tolist()
-            fits = tqdm(seeds, desc="bootstrap", unit="fit", disable=not self.verbose)
+            fits = progress(seeds, desc="bootstrap", unit="fit", verbose=bool(self.verbose))
             draws = [draw for seed in fits for draw in refitted(self, rows, seed)._draw(X, missing, rows, 1)]
         else:
             draws = self._draw(X, missing, rows, n_draws)

@@ -11,9 +11,10 @@ import emflow
 
 ROOT = Path(emflow.__file__).parent
 KNOWN = {"flow": {"flow"}, "latent": {"latent"}, "table": {"errors", "table"}, "errors": set(), "files": {"errors"}}
-KNOWN["threads"] = KNOWN["order"] = set()
-KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "order", "threads"}
-KNOWN["refine"] = {"errors", "order", "threads", "refine"}
+KNOWN["threads"] = KNOWN["order"] = KNOWN["progress"] = set()
+KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "order", "progress", "threads"}
+KNOWN["refine"] = {"errors", "order", "progress", "threads", "refine"}
+KNOWN["formats"] = {"errors", "files", "formats", "table"}
 KNOWN["uncertainty"] = {"latent", "learn", "refine"}
 KNOWN["limits"] = {"table", "errors"}
 KNOWN["base"] = {"limits", "table", "errors"}
@@ -37,11 +38,15 @@ IMPORTERS = {
         "report",
         "baselines",
         "experiments",
+        "formats",
     },
-    "plot": {"plot", "report", "cli"},
-    "report": {"report", "cli"},
+    "plot": {"plot", "report", "commands"},
+    "report": {"report", "commands"},
+    "formats": {"formats", "commands", "cli"},
+    "commands": {"cli"},
     "cli": {"__main__"},
 }
+IMPORTERS["table"] |= {"model_file", "commands", "cli"}  # kinds of columns, for the user
 IMPORTERS |= {
     "experiments": {"experiments", "cli"},
     "datasets": {"datasets", "experiments"},

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from emflow.latent.condition import Conditional
 from emflow.latent.gaussian import Gaussian
@@ -17,6 +16,7 @@ from emflow.latent.online_em import OnlineEM, Statistics
 from emflow.latent.patterns import Layout, Patterns
 from emflow.latent.start import pairwise_start, semi_definite
 from emflow.learn.reimpute import row_chunks
+from emflow.progress import progress
 
 NEGLIGIBLE = {torch.float64: 1e-15, torch.float32: 1e-4}  # share of the largest variance
 KEPT_CELLS = 2**24  # of a table whose layouts are kept from one pass to the next
@@ -50,7 +50,7 @@ def fit_gaussian(
     batches = _Batches(x, patterns, weight)
     history: list[dict[str, Any]] = []
     began = time.monotonic()
-    for iteration in (bar := tqdm(range(1, n_iterations + 1), desc="EM", disable=not verbose)):
+    for iteration in (bar := progress(range(1, n_iterations + 1), desc="EM", verbose=verbose)):
         started = time.monotonic()
         statistics, retries = Statistics.none(x) if known is None else known, 0
         for z, layout, share in batches:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from emflow.errors import DivergedError
 from emflow.latent.condition import Conditional
@@ -18,6 +17,7 @@ from emflow.learn.objective import composite_loss, negative_log_likelihood
 from emflow.learn.reimpute import reimpute
 from emflow.learn.state import Run
 from emflow.order import shuffled
+from emflow.progress import progress
 from emflow.threads import few_threads
 
 
@@ -38,9 +38,9 @@ def train(
     """
     deadline = time.monotonic() + max_time
     epochs = run.settings.n_epochs
-    bar = tqdm(
+    bar = progress(
         total=run.settings.n_iterations * epochs, initial=run.iteration * epochs + run.epoch,
-        desc="emflow", unit="epoch", disable=not (verbose and run.settings.n_iterations),
+        desc="emflow", unit="epoch", verbose=verbose and run.settings.n_iterations > 0,
     )  # fmt: skip
     with bar, few_threads(run.settings.batch_size * run.x_hat.shape[1]):
         while not run.finished and (time.monotonic() < deadline or not run.stages):

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
+from emflow.progress import progress
 from emflow.refine.network import Cells
 
 MOST_FEATURES = 20  # that a split chooses from, or
@@ -110,7 +110,7 @@ def grow(
     noisy = (unexplained > NOISY).tolist()
     trees: list[NDArray[np.int32]] = []
     root, first = np.full((p, n_trees), -1, dtype=np.int32), 0
-    for column in tqdm(range(p), desc="forest", unit="column", disable=not verbose):
+    for column in progress(range(p), desc="forest", unit="column", verbose=verbose):
         use = known[:, column]
         if p == 1 or use.sum() < 2 * LEAST_IN_LEAF or time.monotonic() - started > max_time:
             continue

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from tqdm.auto import tqdm
 
 from emflow.errors import DivergedError
 from emflow.order import shuffled
+from emflow.progress import progress
 from emflow.threads import few_threads
 
 BATCH = 128
@@ -177,7 +177,7 @@ def fit_network(
     started, losses = time.monotonic(), []
     history: list[dict[str, Any]] = []
     with few_threads(BATCH * x_hat.shape[1]):
-        for step in (bar := tqdm(range(1, n_steps + 1), desc="refine", unit="step", disable=not verbose)):
+        for step in (bar := progress(range(1, n_steps + 1), desc="refine", unit="step", verbose=verbose)):
             rows = torch.randint(len(x_hat), (min(BATCH, len(x_hat)),), generator=generator).to(x_hat.device)
             images = rows % len(truth)
             filled, target = x_hat.index_select(0, rows), hidden.index_select(0, rows)

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
-from tqdm.auto import tqdm
 
 from emflow.errors import DivergedError, ParameterError
 from emflow.order import shuffled
+from emflow.progress import progress as show_progress
 from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
 from emflow.refine.forest import grow
@@ -232,7 +232,7 @@ def _train(
     history: list[dict[str, Any]] = []
     losses, progress, started = [], 0.0, time.monotonic()
     asked, late, wrong = torch.zeros(3, len(network.log_scale), device=network.log_scale.device)
-    bar = tqdm(total=size.n_steps, desc="refine", unit="step", disable=not verbose)
+    bar = show_progress(total=size.n_steps, desc="refine", unit="step", verbose=verbose)
     model.train()
     for step, (batch, x, x_bin, cells) in enumerate(examples, start=1):
         truth = x[cells]

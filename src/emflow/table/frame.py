@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from emflow.errors import DataError, ParameterError
 from emflow.table.column import CATEGORICAL, DAY, EPOCH, KINDS, NUMERIC, SECOND, Bounds, Column
-from emflow.table.reading import CATEGORY, Read, guess, read_array, read_series
+from emflow.table.masked import MaskedTable
+from emflow.table.reading import CATEGORY, Read, guess, read_array, read_masked, read_series
 from emflow.table.writing import put_into_frame
 
 Array = NDArray[Any]
@@ -29,6 +30,8 @@ NO_VALUE = (
 
 def is_frame(X: Any) -> bool:
     """Return whether X is a data frame; raise for one that has not been computed yet."""
+    if isinstance(X, MaskedTable):
+        return True
     try:
         frame = nw.from_native(X, pass_through=True)
     except DuplicateError as error:
@@ -40,6 +43,8 @@ def is_frame(X: Any) -> bool:
 
 def _columns(X: Any) -> list[Callable[[], Read]]:
     """Return for each column of X a function that reads it."""
+    if isinstance(X, MaskedTable):
+        return [partial(read_masked, name, column) for name, column in X.columns.items()]
     if not is_frame(X):
         return [partial(read_array, j, X[:, j]) for j in range(X.shape[1])]
     return [partial(read_series, series) for series in nw.from_native(X, eager_only=True).iter_columns()]
@@ -175,6 +180,8 @@ class Layout:
             rows = np.flatnonzero(holes[:, j])
             if len(rows) and column.kind not in without:
                 columns[j] = rows, column.decode(filled[rows, at])
+        if isinstance(X, MaskedTable):
+            return X.put({X.column_names[j]: filling for j, filling in columns.items()})
         return put_into_frame(X, columns, self.columns) if is_frame(X) else _put_into_array(X, columns)
 
     def to_columns(self, codes: Array) -> dict[Any, list[Any]]:

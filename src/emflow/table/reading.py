@@ -23,7 +23,7 @@ class Read:
     """A column of X.
 
     Values as a float array with NaN, or as a list; which are missing; the order of categories; whether the array holds
-    dates; and the series they are from, if they are from one.
+    dates, or whole numbers; and the series they are from, if they are from one.
     """
 
     def __init__(
@@ -33,10 +33,11 @@ class Read:
         holes: NDArray[np.bool_],
         order: Sequence[Any] = (),
         is_date: bool = False,
+        is_whole: bool = False,
         series: nw.Series[Any] | None = None,
     ) -> None:
-        self.name, self.values, self.holes, self.order, self.is_date = name, values, holes, order, is_date
-        self.series = series
+        self.name, self.values, self.holes, self.order = name, values, holes, order
+        self.is_date, self.is_whole, self.series = is_date, is_whole, series
 
     @property
     def seen(self) -> list[Any]:
@@ -70,6 +71,15 @@ def read_array(name: int, values: Array) -> Read:
     return Read(name, cells, np.array([_is_missing(value) for value in cells], dtype=bool))
 
 
+def read_masked(name: str, column: np.ma.MaskedArray[Any, Any]) -> Read:
+    """Read a masked array: numbers and dates, in microseconds, as floats, others as a list."""
+    holes, kind = np.ma.getmaskarray(column), column.dtype.kind
+    if kind not in "fiM":
+        return Read(name, column.tolist(), holes)
+    numbers = np.asarray(column.astype("M8[us]").astype(np.int64) if kind == "M" else column, dtype=np.float64)
+    return Read(name, np.where(holes, np.nan, numbers), holes, is_date=kind == "M", is_whole=kind == "i")
+
+
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
@@ -79,10 +89,12 @@ def _is_missing(value: Any) -> bool:
 def guess(read: Read) -> str:
     """Return the kind that the type of a column suggests, or why it is to be left alone."""
     if read.series is None:
-        return _guess_objects(read) if isinstance(read.values, list) else "continuous"
+        if isinstance(read.values, list):
+            return _guess_objects(read)
+        return "date" if read.is_date else _guess_whole(read) if read.is_whole else "continuous"
     dtype = read.series.dtype
     if dtype.is_integer():
-        return "identifier" if _identifies(read) else "integer"
+        return _guess_whole(read)
     if dtype.is_numeric():
         return "continuous"
     if dtype == nw.Boolean:
@@ -115,6 +127,7 @@ def _guess_objects(read: Read) -> str:
     return "text" if n > FEW and n > DISTINCT * len(seen) else "nominal"
 
 
-def _identifies(read: Read) -> bool:
-    """Return whether whole numbers count the rows: each one higher than the one before, and none missing."""
-    return len(read.values) > FEW and not read.holes.any() and bool((np.diff(read.values) == 1).all())
+def _guess_whole(read: Read) -> str:
+    """Return what whole numbers are: they may count the rows, each one higher than the one before, and none missing."""
+    counts = len(read.values) > FEW and not read.holes.any() and bool((np.diff(read.values) == 1).all())
+    return "identifier" if counts else "integer"
