@@ -32,8 +32,8 @@ def simulate(n, rng):
 complete = simulate(800, np.random.default_rng(1))
 
 # %%
-# Weight and smoking are not known of two people in five, and the less often, the higher
-# their pressure: missing at random, as pressure itself is always there.
+# Weight and smoking are not known of two people in five, the more often, the higher their
+# pressure: missing at random, as pressure itself is always there.
 
 from emflow import missingness
 
