@@ -34,6 +34,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "guide",
     "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
+    "ignore_repr_types": r"list|tuple|matplotlib",  # what calls that draw return
     "image_srcset": ["2x"],
     "download_all_examples": False,
     "notebook_extensions": set(),
