@@ -97,9 +97,10 @@ errors.round(3)
 # %%
 # Complete cases are honest about having few rows, but they are no random part of them:
 # those with a high pressure are gone, and with them some of the slope. Filled once, the
-# standard errors are about those of a table without holes, though nearly half of two
-# columns was never seen; and as best guesses lie closer to the line than data do, the
-# coefficients are too large. Pooled draws come close to the truth, and say how close.
+# standard errors are about those of a table without holes, though two fifths of two columns
+# were never seen; and as best guesses lie closer to the line than data do, the coefficients
+# of these two columns are too large. Pooled draws come close to the truth, and say how
+# close.
 
 import matplotlib.pyplot as plt
 
@@ -167,6 +168,5 @@ pd.DataFrame(
 
 # %%
 # Of a hundred intervals that keep their word, 95 hold the truth, give or take four. Draws
-# do far better than the rest, and a model for each draw does better still: worth its time
-# where much is missing and rows are few. (Smokers are coded as numbers here; a Gaussian
-# knows no more of them than a mean and a variance.)
+# of one model do far better than the rest, and a model for each draw does better still:
+# worth its time where much is missing and rows are few.
