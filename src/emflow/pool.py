@@ -98,7 +98,7 @@ def pool(
     `pool(estimates, standard_errors)` takes numbers, `pool(results)` a list of fitted models of statsmodels.
 
     With U, B and T as in `Pooled` and lambda = (1 + 1/m) B / T, the degrees of freedom are those of Barnard and Rubin
-    (Biometrika 86, 1999):
+    (Biometrika 86, 1999)::
 
         1 / nu = 1 / nu_old + 1 / nu_obs
         nu_old = (m - 1) / lambda^2                                (Rubin 1987, equation 3.1.6)
@@ -106,7 +106,7 @@ def pool(
 
     They are nu_old if `dof` is infinite, nu_obs if the estimates do not differ (nothing that is missing matters), and
     0 if the standard errors are 0 and the estimates differ, with finite `dof`: such data tell nothing. The fraction of
-    missing information is
+    missing information is::
 
         gamma = (r + 2 / (nu + 3)) / (1 + r) = lambda (nu + 1) / (nu + 3) + 2 / (nu + 3)
 

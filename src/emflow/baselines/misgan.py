@@ -33,12 +33,12 @@ class MisGANImputer(Imputer):
     - E of patterns: real ones m from generated ones H(z');
     - F of complete images: generated ones G(z) from filled ones I(x, m).
 
-    A critic, say D, goes down its Wasserstein loss with a gradient penalty, at points u between real and fake ones:
+    A critic, say D, goes down its Wasserstein loss with a gradient penalty, at points u between real and fake ones::
 
         mean D(fake) - mean D(real) + 10 mean (|grad D(u)| - 1)^2
 
     After `n_critic_steps` of these for each critic, the other three networks take one step, each by its own loss, all
-    gradients being taken before the first of them moves:
+    gradients being taken before the first of them moves::
 
         H:  - mean E(H(z')) - alpha mean D(H(z') G(z))
         G:  - mean D(H(z') G(z)) + beta mean F(G(z))
