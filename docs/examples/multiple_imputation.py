@@ -121,7 +121,7 @@ axes[0].invert_yaxis()
 # coefficient?
 #
 # All draws of one model share its parameters, as if these were known for certain.
-# ``bootstrap`` below fits a model for each draw, to a sample of the rows, so that draws
+# ``bootstrap=True`` fits a copy for each draw, to a sample of the rows, so that draws
 # differ by that uncertainty, too.
 
 from emflow import GaussianImputer
@@ -133,18 +133,9 @@ def filled_once(table):
     return regress(GaussianImputer().fit_transform(table)).conf_int().to_numpy().T
 
 
-def pooled_draws(table):
+def pooled_draws(table, bootstrap=False):
     imputer = GaussianImputer(clip=False, random_state=0).fit(table)
-    draws = imputer.sample_imputations(table, n_draws=N_DRAWS)
-    return pool([regress(draw) for draw in draws]).interval()
-
-
-def bootstrap(table):
-    draws = []
-    for k in range(N_DRAWS):
-        sample = table.sample(len(table), replace=True, random_state=k)
-        imputer = GaussianImputer(clip=False, random_state=k).fit(sample)
-        draws += imputer.sample_imputations(table, n_draws=1)
+    draws = imputer.sample_imputations(table, n_draws=N_DRAWS, bootstrap=bootstrap)
     return pool([regress(draw) for draw in draws]).interval()
 
 
@@ -152,7 +143,7 @@ ways = {
     "complete cases": lambda table: regress(table.dropna()).conf_int().to_numpy().T,
     "filled once": filled_once,
     "pooled": pooled_draws,
-    "pooled, bootstrap": bootstrap,
+    "pooled, bootstrap": lambda table: pooled_draws(table, bootstrap=True),
 }
 covers = {name: [] for name in ways}
 for seed in range(N_TABLES):

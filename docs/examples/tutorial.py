@@ -233,5 +233,5 @@ EMFlowImputer.load(model).transform(new)
 #
 #     emflow fit visits.csv -o visits.safetensors  # or in two steps
 #     emflow info visits.safetensors               # what the model knows of its columns
-#     emflow transform new.csv --model visits.safetensors -o new_filled.csv
-#     emflow draw visits.csv --model visits.safetensors -o draws.csv
+#     emflow transform visits.safetensors new.csv -o new_filled.csv
+#     emflow draw visits.safetensors visits.csv -o draw.csv --draws 5

@@ -61,7 +61,7 @@ def test_public_names_are_documented(name):
     assert f"emflow.{name}" in DOCUMENTED or module in DOCUMENTED
 
 
-@pytest.mark.parametrize("name", ["missingness", "metrics", "baselines", "datasets", "errors"])
+@pytest.mark.parametrize("name", ["plot", "report", "missingness", "metrics", "baselines", "datasets", "errors"])
 def test_public_modules_are_documented(name):
     assert f"emflow.{name}" in DOCUMENTED
 

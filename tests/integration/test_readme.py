@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from emflow.cli import main
@@ -34,15 +35,23 @@ def test_blocks_are_python_or_shell():
     assert len(PYTHON) >= 5
 
 
-@pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("emflow impute")])
-def test_command_lines_run(line, tmp_path, monkeypatch):
+def test_command_lines_run(tmp_path, monkeypatch):
+    """In their order: those of the experiments have tests of their own."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 1)) + 0.1 * rng.normal(size=(60, 3))
-    rows = [",".join("" if rng.random() < 0.1 else f"{v:.3f}" for v in row) for row in X]
-    Path("measurements.csv").write_text("\n".join(["a,b,c", *rows]))
-    assert main(shlex.split(line)[1:]) == 0
-    assert ",," not in Path("filled.csv").read_text()
+    weight = rng.normal(70, 10, size=60).round(1)
+    people = pd.DataFrame({"weight": weight, "zip": rng.choice([1010, 4020, 8010], size=60)})
+    people["grade"] = np.array(["low", "middle", "high"])[np.digitize(weight, [65, 75])]
+    people = people.mask(rng.random(people.shape) < 0.1).astype({"zip": "Int64"})
+    people.to_csv("people.csv", index=False)
+    people.tail(20).to_parquet("new.parquet", index=False)
+    for line in SHELL:
+        if line.startswith("emflow") and not line.startswith("emflow experiments"):
+            assert main(shlex.split(line, comments=True)[1:]) == 0, line
+    assert not pd.read_csv("filled.csv").isna().any(axis=None)
+    assert not pd.read_parquet("filled.parquet").isna().any(axis=None)
+    assert {f"draw-{k}.csv" for k in range(1, 6)} <= {path.name for path in tmp_path.iterdir()}
+    assert "weight" in Path("report.html").read_text()
 
 
 @pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("emflow experiments table")])
@@ -79,8 +88,10 @@ def test_tables_in_pages_are_those_of_the_results(page, name, tmp_path):
 
 
 def test_every_shell_line_is_tested():
-    known = ("emflow impute", "emflow experiments table", "emflow experiments run", "make ", "pip install ")
-    assert all(line.startswith(known) for line in SHELL)
+    """Those of the command line, but for experiments, all run above."""
+    assert all(line.startswith(("emflow ", "make ", "pip install ")) for line in SHELL)
+    experiments = [line for line in SHELL if line.startswith("emflow experiments")]
+    assert all(line.split()[2] in ("table", "run") for line in experiments)
 
 
 @pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("make ")])

@@ -205,6 +205,8 @@ def missing_cells(X: Any) -> tuple[list[Any], NDArray[np.bool_]]:
 
 def take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
     """Return some rows of X, a frame or an array, by their number."""
+    if isinstance(X, MaskedTable):
+        return X.take(rows)
     if is_frame(X):
         return nw.to_native(nw.from_native(X, eager_only=True)[rows.tolist()])
     return as_array(X)[rows]

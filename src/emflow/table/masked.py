@@ -37,6 +37,10 @@ class MaskedTable:
         """Return some of the columns, in this order."""
         return MaskedTable({name: self.columns[name] for name in names})
 
+    def take(self, rows: Any) -> MaskedTable:
+        """Return some of the rows, by their number."""
+        return MaskedTable({name: column[rows] for name, column in self.columns.items()})
+
     def put(self, filled: Mapping[str, tuple[Any, Sequence[Any]]]) -> MaskedTable:
         """Return the table with values in some rows of some columns: name -> (rows, values), dates in microseconds."""
         columns = dict(self.columns)
