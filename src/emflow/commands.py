@@ -87,7 +87,7 @@ def report(arguments: argparse.Namespace) -> None:
 
     source = _read(arguments)
     write_report(
-        to_arrow(source.frame), arguments.output, _new(arguments), title=source.title,
+        to_arrow(source.frame), arguments.output, _new(arguments), title=Path(source.title).name,
         random_state=arguments.seed or 0, force=arguments.force, verbose=not arguments.quiet,
     )  # fmt: skip
     _say(arguments, f"written to {arguments.output}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from emflow.refine.bins import Bins
+from emflow.refine.bins import IMPOSSIBLE, Bins
 from emflow.refine.encoding import Encoding
 from emflow.refine.forest import Forest
 from emflow.refine.neighbours import Reference
@@ -152,7 +152,8 @@ class TableRefinement(nn.Module):
         """Learn how far from the middle of their distributions the true values of hidden cells lie.
 
         Level l is |2 l - 1| away from the middle. What a share of the hidden cells is away at most, is how far the ends
-        of an interval for this share must be, and how far draws must go. With too few of them nothing is changed.
+        of an interval for this share must be, and how far draws must go. Columns of two values have no say: they have
+        no intervals, and would make those of others too narrow. With too few cells nothing is changed.
 
         Parameters
         ----------
@@ -160,9 +161,10 @@ class TableRefinement(nn.Module):
             The values of the hidden cells, NaN elsewhere.
         """
         truth, found = self.standard(truth), []
+        many = (self.bins.log_share > IMPOSSIBLE).sum(1) > 2
         for cells, probability in self.distributions(x_hat, missing):
             value = truth[cells]
-            known = (~value.isnan()).nonzero().flatten()
+            known = (~value.isnan() & many[cells.column]).nonzero().flatten()
             found.append(self.bins.levels(probability[known], cells.column[known], value[known]))
         if (n := sum(map(len, found))) >= ENOUGH_CELLS:
             level, share = torch.cat(found), torch.linspace(0, 1, SHARES, device=x_hat.device)[1:-1]

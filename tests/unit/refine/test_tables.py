@@ -282,6 +282,16 @@ def test_intervals_and_draws_are_calibrated_on_hidden_cells():
     assert_close(rank.sort().values, torch.linspace(0, 1, len(rank), dtype=torch.float64), atol=0.08, rtol=0)
 
 
+def test_columns_of_two_values_do_not_calibrate_others():
+    x = torch.cat([curve(900), (curve(900)[:, :1] > 0.5).double()], 1)
+    missing = naive.random_missing(900, 4, 0.2)
+    model, _ = fit_tables(x, missing, middle, Size.of(900, 4, 30), generator())
+    only = x.masked_fill(~missing, math.nan)
+    only[:, :3] = math.nan
+    model.calibrate(middle(x, missing), missing, only)
+    assert_close(model.spread, torch.linspace(0, 1, 101).repeat(2, 1))
+
+
 def covered(model, x_hat, missing, x):
     lower, upper = model.intervals(x_hat, missing, 0.9)[:, missing]
     return ((lower <= x[missing]) & (x[missing] <= upper)).double().mean()
