@@ -150,9 +150,9 @@ class EMFlowImputer(StagedImputer):
     history_ : dict
         `"epochs"`: a record per epoch with L1, L2, reconstruction error, Frobenius norm of the covariance, retried
         factorisations and seconds. `"iterations"`: a record per outer iteration with the change of the imputed values
-        (root mean square), the error on hidden cells (RMSE) and seconds. `"refine"`: the RMSE of the network on the
-        pixels it was shown, every 100 steps, and in the last record that on hidden cells before and after it. Values
-        are in scaled units, columns in [0, 1].
+        (root mean square), the error on hidden cells (RMSE) and seconds. `"refine"`: the loss of the network,
+        or its RMSE on the pixels it was shown, every 100 steps, and in the last record the RMSE on hidden cells before
+        and after it. Values are in scaled units, columns in [0, 1].
     n_iter_ : int
         Outer iterations run.
     timed_out_ : bool
@@ -349,6 +349,8 @@ class EMFlowImputer(StagedImputer):
             raise ParameterError(f"initial_fill={kind!r} is for {'tables' if for_images else 'images'}")
         if self._most_iterations(n_rows) == 0 and kind != "gaussian":
             raise ParameterError(f'without outer iterations initial_fill must be "gaussian", but it is {kind!r}')
+        if not for_images:
+            self._size(n_rows)  # which refuses what cannot be
 
     def _most_iterations(self, n_rows: int) -> int:
         """Return the maximum number of outer iterations."""
@@ -433,7 +435,7 @@ class EMFlowImputer(StagedImputer):
             warnings.warn(f"{diverged}. Kept: what was learnt before it.", RuntimeWarning, stacklevel=3)
             return None, True
         history += records
-        done = history[-1]["step"] == n_steps
+        done = history[-1]["step"] == n_steps and history[-1].get("forest", True)
         if not len(run.hidden):
             return refinement, done
         row, column = run.hidden // x.shape[1], run.hidden % x.shape[1]
@@ -451,7 +453,7 @@ class EMFlowImputer(StagedImputer):
             outcome = "kept" if better else "no better, so not kept"
             texts = [f"{history[-1][name]:.4f}" for name in ("validation_rmse", "validation_rmse_before")]
             tqdm.write(f"learned E-step {outcome}: RMSE {texts[0]} on hidden cells, {texts[1]} without it", sys.stderr)
-        if isinstance(refinement, TableRefinement):
+        if better and isinstance(refinement, TableRefinement):
             known = torch.full_like(before, math.nan).flatten().index_copy(0, hidden, truth.to(before))
             refinement.calibrate(before, holes, known.view_as(before))
         return refinement if better else None, done
@@ -464,9 +466,13 @@ class EMFlowImputer(StagedImputer):
         if self.image_shape_ is not None:
             n_steps = self.refine_steps or IMAGE_STEPS
             return *fit_images(*data, self.image_shape_, n_steps, *options, run.weight), n_steps
-        settings = plain(self.refine) if isinstance(self.refine, dict) else {}
-        size = Size.of(len(x), x.shape[1], self.refine_steps, self.store_rows, **settings)
+        size = self._size(len(x))
         return *fit_tables(*data, size, *options, self._owner(), run.weight), size.n_steps
+
+    def _size(self, n_rows: int) -> Size:
+        """Return the size of the E-step that is learnt from so many rows of a table."""
+        settings = plain(self.refine) if isinstance(self.refine, dict) else {}
+        return Size.of(n_rows, len(self.schema_.low), self.refine_steps, self.store_rows, **settings)
 
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""

@@ -261,7 +261,12 @@ def test_a_learned_e_step_that_does_not_help_is_dropped(make_refined, x, monkeyp
 def test_fit_says_whether_the_learned_e_step_is_kept(make_refined, complete, x, monkeypatch, capsys, factor, outcome):
     scaled = (complete - np.nanmin(x, 0)) / (np.nanmax(x, 0) - np.nanmin(x, 0))
     right = torch.from_numpy(scaled)
-    monkeypatch.setattr(TableRefinement, "complete", lambda refinement, x_hat, missing, clip: right + factor)
+
+    def complete_rightly(refinement, x_hat, missing, clip):
+        apart = (x_hat[:, None] - right).square().masked_fill(missing[:, None], 0).sum(2)
+        return right[apart.argmin(1)] + factor
+
+    monkeypatch.setattr(TableRefinement, "complete", complete_rightly)
     fitted = make_refined(verbose=True).fit(x)
     assert (fitted.refinement_ is None) == bool(factor)
     assert f"learned E-step {outcome}" in capsys.readouterr().err

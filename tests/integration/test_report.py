@@ -196,9 +196,9 @@ def test_a_page_is_written_whole_or_not_at_all(monkeypatch, frame, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("old")
     given = frame[["height", "whole"]]
-    with pytest.raises(FileError, match="is there already"):
+    with pytest.raises(FileError, match="overwrite it with --force"):
         write_report(given, path, GaussianImputer())
-    with pytest.raises(FileNotFoundError, match="no such folder"):
+    with pytest.raises(FileError, match="no such folder"):
         write_report(given, tmp_path / "none" / "report.html", GaussianImputer())
     with pytest.raises(FileError, match="is a folder"):
         write_report(given, tmp_path, GaussianImputer(), force=True)

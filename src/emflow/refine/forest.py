@@ -23,8 +23,8 @@ MOST_FEATURES = 20  # that a split chooses from, or
 SHARE_OF_FEATURES = 0.8  # of all that there are
 LEAST_IN_LEAF = 2
 NOISY, LEAST_IF_NOISY = 0.75, 10  # in a leaf, if more than this share of the column's variance is unexplained
-MOST_VALUES = 6_000_000  # behind all leaves; beyond, leaves hold more, so that the model stays below some 50 MB
-FEATURE_BITS = 8  # of the first word of a node; the others are the number of its first child
+MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of eight bytes each, the model stays below 50 MB
+FEATURE_BITS = 8  # of the first word of a node; 23 others are the number of its first child, enough for these
 MOST_COLUMNS = 2**FEATURE_BITS - 1
 LEVELS = 8  # that are descended before those that have arrived are set aside
 
@@ -97,10 +97,11 @@ def grow(
     weight: Tensor | None = None,
     max_time: float = math.inf,
     verbose: bool = False,
-) -> Forest:
+) -> tuple[Forest, bool]:
     """Return forests grown on completed rows x (n, p), for each column on those rows that have it.
 
-    Rows count by their weight (n,). Columns that there is no time for have none. Where much of the variance is
+    Columns that lack most come first, and those that there is no time for have no trees: return also whether there was
+    time for all. Rows count by their weight (n,). Where much of the variance is
     unexplained (p,) leaves are larger, lest the trees learn the noise.
     """
     started = time.monotonic()
@@ -109,12 +110,15 @@ def grow(
     n, p = rows.shape
     noisy = (unexplained > NOISY).tolist()
     trees: list[NDArray[np.int32]] = []
-    root, first = np.full((p, n_trees), -1, dtype=np.int32), 0
-    for column in progress(range(p), desc="forest", unit="column", verbose=verbose):
+    root, first, done = np.full((p, n_trees), -1, dtype=np.int32), 0, True
+    for column in progress(known.sum(0).argsort(kind="stable").tolist(), desc="forest", unit="column", verbose=verbose):
         use = known[:, column]
-        if p == 1 or use.sum() < 2 * LEAST_IN_LEAF or time.monotonic() - started > max_time:
+        if p == 1 or use.sum() < 2 * LEAST_IN_LEAF:
             continue
-        least = max(LEAST_IF_NOISY if noisy[column] else LEAST_IN_LEAF, math.ceil(n * p * n_trees / MOST_VALUES))
+        if time.monotonic() - started > max_time:
+            done = False
+            break
+        least = max(LEAST_IF_NOISY if noisy[column] else LEAST_IN_LEAF, math.ceil(n * p * n_trees / MOST_LEAVES))
         grown = ExtraTreesRegressor(
             n_trees, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
             random_state=seed + column, n_jobs=torch.get_num_threads(),
@@ -128,7 +132,7 @@ def grow(
     forest = Forest(p, n_trees, first)
     if trees:
         forest.node, forest.root = torch.from_numpy(np.concatenate(trees)), torch.from_numpy(root)
-    return forest.to(x.device)
+    return forest.to(x.device), done
 
 
 def _flat(tree: Any, column: int, n_columns: int, first: int) -> NDArray[np.int32]:

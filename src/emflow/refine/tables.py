@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class TableRefinement(nn.Module):
-    """The fitted E-step: bins, encoding, reference rows and network.
+    """The fitted E-step: bins, encoding, reference rows, network and forest.
 
     Attributes
     ----------

@@ -62,7 +62,7 @@ class Size:
     haste : float
         How much faster the weights of neighbours are learnt than the rest: they are few, and have far to go.
     n_trees : int
-        In the forest of each column, which has half a say in the mean; 0 for none.
+        In the forest of each column, which has a say in the mean; 0 for none.
     """
 
     n_steps: int
@@ -112,7 +112,7 @@ def fit_tables(
     owner: Tensor | None = None,
     weight: Tensor | None = None,
 ) -> tuple[TableRefinement, list[dict[str, Any]]]:
-    """Return the E-step learnt from the rows x (n, p), and a history.
+    """Return the E-step learnt from the rows x (n, p), and a history; its last record has whether all trees are grown.
 
     Parameters
     ----------
@@ -139,7 +139,8 @@ def fit_tables(
         weight = None if weight is None else weight.index_select(0, rows)
         filled = model.standard(model.complete(complete(x, missing), missing, clip=False))
         left = max_time - (time.monotonic() - started)
-        model.plant(grow(filled, ~missing, unexplained, size.n_trees, seed, weight, left, verbose))
+        forest, history[-1]["forest"] = grow(filled, ~missing, unexplained, size.n_trees, seed, weight, left, verbose)
+        model.plant(forest)
     return model, history
 
 
@@ -270,7 +271,7 @@ def _train(
             break
     bar.close()
     model.eval()
-    return history, wrong / late.clamp_min(1)
+    return history, torch.where(late > 0, wrong / late.clamp_min(1), 1)  # of what was not asked, nothing is explained
 
 
 def _groups(network: TableNetwork, haste: float) -> list[dict[str, Any]]:

@@ -13,7 +13,9 @@ from torch import Tensor
 from emflow.table.schema import Array
 
 CHUNK = 2000  # images that are filled together
-CANDIDATES = 5000  # rows among which the one most alike another is looked for
+CANDIDATES = 5000  # rows among which the one most alike another is looked for;
+ALIKE_OR_NOT = 0.5  # of the cells to hide are found, if need be among rows that are not alike
+EQUAL = 1e-6  # squared distances in which they differ by less are equal
 
 
 def fill_middle(x: Tensor, missing: Tensor, middle: Tensor) -> Tensor:
@@ -77,21 +79,22 @@ def hide_alike(
     """Choose observed cells of a table x (n, p) to hide for validation, as `hide` does, but like the missing ones.
 
     Which cells are missing may depend on the others, and errors with it. So for each of some missing cells, as many as
-    the share, the same column is hidden in the row most alike that has it; if there are too few, cells are drawn. About
-    `most` of them are enough.
+    the share, the same column is hidden in the row most alike that has it; if these are less than half, others of such
+    columns are drawn. About `most` of them are enough.
     """
-    lacking, wanted = missing.any(0), min(float(most), fraction * (~missing).sum().item())
-    if not lacking.any():
-        return hide(missing, wanted / missing.numel(), generator, owner)
     first = torch.searchsorted(owner, torch.arange(int(owner[-1]) + 1)).to(missing.device)  # column of each owner
-    holes = missing[:, first].nonzero()
-    wanted = min(wanted, fraction * (~missing[:, lacking]).sum().item())
-    order = torch.randperm(len(holes), generator=generator)[: int(wanted)].to(missing.device)
-    row, column = holes.index_select(0, order).unbind(1)
-    drawn = torch.zeros(len(x), len(first), dtype=torch.bool, device=missing.device)
+    holes = missing[:, first]
+    lacking = holes.any(0) | ~holes.any()  # or all columns, if none does
+    observed = (~holes[:, lacking]).sum().item()
+    wanted = min(float(most), fraction * observed)
+    pairs = holes.nonzero()
+    order = torch.randperm(len(pairs), generator=generator)[: int(wanted)].to(missing.device)
+    row, column = pairs.index_select(0, order).unbind(1)
+    drawn = torch.zeros_like(holes)
     drawn[_most_alike(x, missing, row, first[column], generator), column] = True
-    left = (wanted - len(order)) / (~missing).sum().item()
-    drawn |= (torch.rand(drawn.shape, generator=generator) < left).to(drawn.device)
+    enough = wanted * (ALIKE_OR_NOT if len(pairs) else 1)
+    left = (enough - drawn.sum().item()) / max(1, observed)
+    drawn |= (torch.rand(drawn.shape, generator=generator) < left).to(drawn.device) & lacking
     return _spared(drawn[:, owner.to(drawn.device)], missing)
 
 
@@ -113,5 +116,6 @@ def _most_alike(x: Tensor, missing: Tensor, row: Tensor, column: Tensor, generat
     other, has = z.index_select(0, others), ~missing.index_select(0, others)
     known = (~missing.index_select(0, row)).to(z)
     apart = known @ other.square().mT - 2 * z.index_select(0, row) @ other.mT
+    apart += EQUAL * torch.rand(apart.shape, generator=generator).to(apart)  # of rows that are equal, any
     apart.masked_fill_(~has.index_select(1, column).mT, math.inf)
     return others[apart.argmin(1)]

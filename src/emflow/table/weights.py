@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from emflow.errors import DataError
-from emflow.table.frame import is_frame
+from emflow.table.frame import is_frame, take_rows
 
 Array = NDArray[Any]
 
@@ -45,5 +44,5 @@ def weighed(sample_weight: Any, X: Any, *others: Any) -> tuple[Any, ...]:
 def _rows(X: Any, keep: NDArray[np.bool_]) -> Any:
     """Return those rows of a frame, array or list that are to be kept."""
     if is_frame(X):
-        return nw.to_native(nw.from_native(X, eager_only=True).filter(keep.tolist()))
+        return take_rows(X, np.flatnonzero(keep))
     return [row for row, kept in zip(X, keep, strict=True) if kept] if isinstance(X, list | tuple) else X[keep]

@@ -19,7 +19,7 @@ EXPLAINED = torch.zeros(P)
 
 
 def test_says_what_the_trees_of_scikit_learn_say():
-    found = grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=3).means(X, CELLS)
+    found = grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=3)[0].means(X, CELLS)
     for column in range(P):
         use, others = OBSERVED[:, column].numpy(), np.delete(X.numpy(), column, axis=1)
         trees = ExtraTreesRegressor(5, min_samples_leaf=2, max_features=0.8, random_state=3 + column)
@@ -29,7 +29,7 @@ def test_says_what_the_trees_of_scikit_learn_say():
 
 
 def test_a_row_has_its_means_whatever_is_beside_it():
-    grown = grow(X, OBSERVED, EXPLAINED, n_trees=7, seed=0)
+    grown = grow(X, OBSERVED, EXPLAINED, n_trees=7, seed=0)[0]
     whole = torch.full((N, P), math.nan)
     whole[CELLS] = grown.means(X, CELLS)
     for rows in ([5], [150, 2, 2, 77], list(range(100))):
@@ -38,27 +38,40 @@ def test_a_row_has_its_means_whatever_is_beside_it():
 
 
 def test_columns_without_time_or_without_values_have_no_trees():
-    assert grow(X, OBSERVED, EXPLAINED, n_trees=2, seed=0, max_time=-1.0).means(X, CELLS).isnan().all()
+    none, done = grow(X, OBSERVED, EXPLAINED, n_trees=2, seed=0, max_time=-1.0)
+    assert none.means(X, CELLS).isnan().all()
+    assert not done
+    assert grow(X, OBSERVED, EXPLAINED, n_trees=2, seed=0)[1]
     observed = OBSERVED.clone()
     observed[3:, 1] = False
-    found = grow(X, observed, EXPLAINED, n_trees=2, seed=0).means(X, CELLS)
+    found = grow(X, observed, EXPLAINED, n_trees=2, seed=0)[0].means(X, CELLS)
     assert torch.equal(found.isnan(), CELLS.column == 1)
     assert Forest(P, 0, 0).means(X, CELLS).isnan().all()
-    alone = grow(X[:, :1], OBSERVED[:, :1], EXPLAINED[:1], n_trees=2, seed=0)
+    alone = grow(X[:, :1], OBSERVED[:, :1], EXPLAINED[:1], n_trees=2, seed=0)[0]
     assert len(alone.node) == 0  # there is no other column
 
 
+def test_columns_that_lack_most_have_trees_first(monkeypatch):
+    observed = torch.ones(N, P, dtype=torch.bool)
+    observed[::2, 2] = False
+    clock = iter(range(100))
+    monkeypatch.setattr(forest.time, "monotonic", lambda: next(clock))
+    grown, done = grow(X, observed, EXPLAINED, n_trees=2, seed=0, max_time=1.5)
+    assert (grown.root[:, 0] >= 0).tolist() == [False, False, True, False]
+    assert not done
+
+
 def test_trees_stay_within_bounds(monkeypatch):
-    free = len(grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=0).node)
-    noisy = len(grow(X, OBSERVED, EXPLAINED + 0.8, n_trees=5, seed=0).node)
+    free = len(grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=0)[0].node)
+    noisy = len(grow(X, OBSERVED, EXPLAINED + 0.8, n_trees=5, seed=0)[0].node)
     assert noisy < 0.5 * free
-    monkeypatch.setattr(forest, "MOST_VALUES", N * P * 5 // 20)  # 20 to a leaf
-    assert len(grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=0).node) <= 2 * (N * P * 5 // 20)
+    monkeypatch.setattr(forest, "MOST_LEAVES", N * P * 5 // 20)  # 20 to a leaf
+    assert len(grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=0)[0].node) <= 2 * (N * P * 5 // 20)
 
 
 @pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
 def test_seeds_decide(seeds):
-    first, second = (grow(X, OBSERVED, EXPLAINED, n_trees=3, seed=seed).node for seed in seeds)
+    first, second = (grow(X, OBSERVED, EXPLAINED, n_trees=3, seed=seed)[0].node for seed in seeds)
     assert torch.equal(first, second) == (seeds[0] == seeds[1])
 
 
@@ -67,5 +80,5 @@ def test_rows_count_by_their_weight():
     x = torch.zeros(400, 2)
     x[::2, 1] = 1
     weight = 1 + 2 * x[:, 1]
-    grown = grow(x, torch.ones(400, 2, dtype=torch.bool), EXPLAINED, n_trees=3, seed=0, weight=weight)
+    grown = grow(x, torch.ones(400, 2, dtype=torch.bool), EXPLAINED, n_trees=3, seed=0, weight=weight)[0]
     assert_close(grown.means(x[:1], Cells(torch.tensor([0]), torch.tensor([1]))), torch.tensor([0.75]))
