@@ -74,6 +74,7 @@ def test_experiments_start(line, monkeypatch):
     ("page", "name"),
     [
         ("README.md", "table1"),
+        ("docs/method.md", "accuracy"),
         ("docs/paper.md", "congeniality"),
         ("docs/paper.md", "table2"),
         ("docs/paper.md", "table3"),

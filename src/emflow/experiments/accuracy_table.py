@@ -18,13 +18,17 @@ HEADINGS = {
     "mcar40": "MCAR, 40 % of all cells",
 }
 BEST = "*"
-MARK = {BEST: "The lowest of its line, but for the last column: our error over that of the better missForest."}
+MARK = {
+    BEST: "The lowest of its line, but for the last column: our error over that of the better missForest, for the "
+    "seeds that they have in common."
+}
 
 
 def accuracy_blocks(experiment: Experiment, results: Results, quick: bool) -> tuple[list[Block], list[str]]:
     """Return blocks: errors and what parts are worth, one each per mechanism; seconds; the coverage of intervals."""
     blocks = [_errors(experiment, mechanism, results, quick) for mechanism in experiment.mechanisms]
-    blocks += [_parts(experiment, mechanism, results, quick) for mechanism in experiment.mechanisms]
+    parts = [_parts(experiment, mechanism, results, quick) for mechanism in experiment.mechanisms]
+    blocks += [block for block in parts if block.rows]
     blocks += [_seconds(experiment, results, quick), _coverage(experiment, results, quick)]
     return blocks, [*experiment.notes, *explained(MARKS | MARK, blocks)]
 
@@ -60,13 +64,30 @@ def _errors(experiment: Experiment, mechanism: str, results: Results, quick: boo
         texts = [
             entry.text(experiment.digits) + BEST * (means.get(method) == best) for method, entry in entries.items()
         ]
-        forests = [means[method] for method in FORESTS if method in means]
-        ratio = means[OURS] / min(forests) if OURS in means and forests else None
+        ratio = _ratio(experiment, dataset, mechanism, results, quick)
         ratios += [] if ratio is None else [ratio]
         rows.append([label(dataset), *texts, "-" if ratio is None else number(ratio, 3)])
     if ratios:
         rows.append(["geometric mean", *[""] * len(methods), number(_geometric_mean(ratios), 3)])
     return Block(HEADINGS[mechanism], ["", *_labels(experiment, methods), "ratio"], rows)
+
+
+def _ratio(experiment: Experiment, dataset: str, mechanism: str, results: Results, quick: bool) -> float | None:
+    """Return our error over that of the better missForest, for the seeds that all of them have."""
+    errors = [
+        {
+            record["seed"]: record[experiment.value]
+            for record in _records(experiment, dataset, mechanism, method, results, quick)
+            if record[experiment.value] is not None
+        }
+        for method in (OURS, *FORESTS)
+    ]
+    ours, forests = errors[0], [found for found in errors[1:] if found]
+    seeds = set(ours).intersection(*forests)
+    if not seeds or not forests:
+        return None
+    mean, *means = (float(np.mean([found[seed] for seed in seeds])) for found in (ours, *forests))
+    return mean / min(means)
 
 
 def _parts(experiment: Experiment, mechanism: str, results: Results, quick: bool) -> Block:
@@ -75,7 +96,8 @@ def _parts(experiment: Experiment, mechanism: str, results: Results, quick: bool
     ratios: dict[str, list[float]] = {method: [] for method in methods}
     for dataset in _sets(experiment, mechanism):
         entries, means = _entries(experiment, dataset, mechanism, methods, results, quick)
-        rows.append([label(dataset), *(entry.text(experiment.digits) for entry in entries.values())])
+        if means.keys() - {OURS}:
+            rows.append([label(dataset), *(entry.text(experiment.digits) for entry in entries.values())])
         for method in means.keys() - {OURS} if OURS in means else ():
             ratios[method].append(means[method] / means[OURS])
     if any(ratios.values()):
