@@ -53,6 +53,8 @@ def draw(arguments: argparse.Namespace) -> None:
     outputs = _numbered(arguments.output, arguments.draws)
     forms = [_writable(output, arguments) for output in outputs]
     if arguments.model is None:
+        if arguments.unseen:
+            raise EMFlowError("--unseen is for a MODEL: without one there is no category that it does not know")
         source = _read(arguments)
         imputer, frame = _fit(arguments, source), source.frame
     else:

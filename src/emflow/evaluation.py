@@ -160,7 +160,7 @@ def hide_and_fit(X: Any, imputer: StagedImputer | None = None, *, random_state: 
     truth = asked._read_new(X)
     if asked.layout_ is None:
         raise DataError("evaluate is for tables, not for images")
-    hidden = hide_alike(asked.layout_.holes(X, truth), asked.layout_, check_random_state(random_state))
+    hidden = hide_as_others_lack(asked.layout_.holes(X, truth), asked.layout_, check_random_state(random_state))
     if not hidden.any():
         raise DataError("there is no cell to hide: each column needs at least four values")
     return Trial(X, _fit_quietly(asked, X, hidden), truth, hidden)
@@ -189,7 +189,7 @@ def covered(imputer: StagedImputer, X: Any, hidden: Mask, coverage: float, truth
     return result
 
 
-def hide_alike(missing: Mask, layout: Layout, rng: np.random.RandomState) -> Mask:
+def hide_as_others_lack(missing: Mask, layout: Layout, rng: np.random.RandomState) -> Mask:
     """Return cells to hide (n, p): observed ones, where another row has holes; half of a column at the most."""
     n, p = missing.shape
     lacking = np.flatnonzero(missing.any(1))

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from emflow import DataError, EMFlowImputer, GaussianImputer, evaluate
-from emflow.evaluation import hide_alike
+from emflow.evaluation import hide_as_others_lack
 from emflow.table.frame import Layout
 
 
@@ -74,7 +74,7 @@ def test_the_gaussian_is_compared_with_emflow():
 def test_hidden_cells_are_observed_ones_that_others_lack():
     rng = np.random.RandomState(0)
     missing = rng.random_sample((500, 3)) < [0.4, 0.2, 0.0]
-    hidden = hide_alike(missing, Layout.numbers(3), rng)
+    hidden = hide_as_others_lack(missing, Layout.numbers(3), rng)
     assert not (hidden & missing).any()
     assert hidden.sum(0)[2] == 0
     assert hidden.sum(0)[0] > hidden.sum(0)[1] > 20
@@ -84,7 +84,7 @@ def test_hidden_cells_are_observed_ones_that_others_lack():
 def test_columns_keep_half_of_their_values():
     missing = np.ones((100, 2), dtype=bool)
     missing[:6, 0] = missing[:3, 1] = False
-    hidden = hide_alike(missing, Layout.numbers(2), np.random.RandomState(0))
+    hidden = hide_as_others_lack(missing, Layout.numbers(2), np.random.RandomState(0))
     assert 0 < hidden[:, 0].sum() <= 3
     assert hidden[:, 1].sum() <= 1
 

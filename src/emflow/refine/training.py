@@ -36,6 +36,7 @@ STORED_ROWS = 16_000
 NARROW = 200  # columns beyond which neighbours are not looked up, nor trees grown: they cost the square of it
 GROWN_ROWS = 16_000  # that trees are grown on,
 GROWING = 0.2  # in this share of the time, where that is short
+SHORTEST = 1e-3  # seconds for the network, which suffice for a step
 EXAMPLES = 4096  # rows that are hidden, filled and looked up together
 
 
@@ -125,14 +126,14 @@ def fit_tables(
     weight : Tensor of shape (n,), optional
         Rows are shown in proportion to it.
     """
-    seed = int(torch.randint(2**31, (), generator=generator))
+    started, seed = time.monotonic(), int(torch.randint(2**31, (), generator=generator))
     with torch.random.fork_rng(devices=[]), few_threads(size.batch_size * size.width):
         torch.manual_seed(seed)  # weights and dropout know no generator; what the caller has seeded is put back
         model, rows = _begin(x, missing, complete, size, generator)
         owner = torch.arange(x.shape[1]) if owner is None else owner
         examples = _Examples(x, missing, complete, model, rows, owner, size, generator, weight)
-        started, growing = time.monotonic(), GROWING * bool(size.n_trees)
-        history, unexplained = _train(model, examples, size, (1 - growing) * max_time, verbose)
+        left = (1 - GROWING * bool(size.n_trees)) * max_time - (time.monotonic() - started)
+        history, unexplained = _train(model, examples, size, max(left, SHORTEST), verbose)
     if size.n_trees:
         rows = torch.randperm(len(x), generator=generator)[:GROWN_ROWS].to(x.device)
         x, missing = x.index_select(0, rows), missing.index_select(0, rows)
