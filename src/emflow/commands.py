@@ -81,8 +81,9 @@ def info(arguments: argparse.Namespace) -> None:
 
 def report(arguments: argparse.Namespace) -> None:
     """Write a page on what is missing and how well it is filled."""
-    from emflow.report import write_report
+    from emflow.report import FIT_SECONDS, write_report
 
+    arguments.max_time = arguments.max_time or FIT_SECONDS
     files.check_free(arguments.output, arguments.force)
     formats.need("pyarrow", "reports", "parquet")
     from emflow.formats.arrow import to_arrow

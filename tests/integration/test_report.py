@@ -258,3 +258,16 @@ def test_a_browser_sees_what_is_wrong_with_a_page(tmp_path):
     assert found["beyond"] == ["P"]
     assert found["pictures"] == [0]
     assert any("oh" in line for line in said)
+
+
+def test_the_fit_to_a_long_table_has_an_end(monkeypatch, frame, tmp_path):
+    asked = []
+
+    def stop(X, imputer, *, random_state):
+        asked.append(imputer)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("emflow.report.write.hide_and_fit", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(frame, tmp_path / "report.html", random_state=7)
+    assert (asked[0].max_time, asked[0].random_state) == (FIT_SECONDS, 7)

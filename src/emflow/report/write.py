@@ -21,6 +21,8 @@ from emflow.report.page import page
 from emflow.report.sections import Findings, details, sections
 from emflow.staged import StagedImputer
 
+FIT_SECONDS = 45  # for the fit to a long table, so that its report takes a minute or so
+
 
 def write_report(
     X: Any,
@@ -47,7 +49,7 @@ def write_report(
     path : path
         Of the file.
     imputer : EMFlowImputer or GaussianImputer, optional
-        None has `EMFlowImputer(random_state=random_state)`.
+        None has `EMFlowImputer(max_time=45, random_state=random_state)`, as the fit to a long table would take longer.
     title : str
         Heading of the page.
     random_state : int, RandomState or None
@@ -74,7 +76,10 @@ def write_report(
     """
     check_free(path, force)
     need_matplotlib()
-    asked = EMFlowImputer(random_state=random_state) if imputer is None else clone(imputer)
+    if imputer is None:
+        asked: StagedImputer = EMFlowImputer(max_time=FIT_SECONDS, random_state=random_state)
+    else:
+        asked = clone(imputer)
     if verbose:
         asked.set_params(verbose=True)
     watch = _Watch(verbose)
