@@ -15,7 +15,7 @@ import pytest
 from emflow import EMFlowError, EMFlowImputer, FileError, GaussianImputer, evaluate
 from emflow.evaluation import hide_and_fit
 from emflow.plot.canvas import percent
-from emflow.report import sections, write_report
+from emflow.report import FIT_SECONDS, sections, write_report
 
 BAD = "<script>alert('x')</script> & co"
 CHROMIUM = shutil.which("chromium")
