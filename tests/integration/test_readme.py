@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,6 +27,7 @@ def test_python_blocks_run(tmp_path, monkeypatch):
     session = {}
     for block in PYTHON:
         exec(compile(block, "README.md", "exec"), session)
+    plt.close("all")  # which would be found open by other tests
     assert not np.isnan(session["filled"]).any()
     assert (tmp_path / "model.safetensors").is_file()
 
