@@ -326,7 +326,7 @@ class EMFlowImputer(StagedImputer):
         )
         refines = self._refines(len(run.x_hat))
         refinement, done = self._refine(run, started) if refines else (None, True)
-        self.timed_out_ = bool(self._time_left(started) <= 0 and not (done and run.finished))
+        self.timed_out_ = bool(not done or (self._time_left(started) <= 0 and not run.finished))
         self.history_ = run.history
         self.n_iter_ = run.iteration
         self.best_iteration_ = run.best_iteration
