@@ -26,7 +26,7 @@ from emflow.latent.patterns import WIDE, Patterns
 from emflow.latent.start import stationary_start
 from emflow.learn.em import fit_gaussian, regular
 from emflow.learn.reimpute import Stage, reimpute
-from emflow.learn.state import Run, Settings
+from emflow.learn.state import CLEAR, Run, Settings
 from emflow.learn.train import train
 from emflow.limits import EMFLOW, FILLS, SETTINGS, Limit, check
 from emflow.refine.images import fit_images
@@ -150,16 +150,16 @@ class EMFlowImputer(StagedImputer):
     history_ : dict
         `"epochs"`: a record per epoch with L1, L2, reconstruction error, Frobenius norm of the covariance, retried
         factorisations and seconds. `"iterations"`: a record per outer iteration with the change of the imputed values
-        (root mean square), the error on hidden cells (RMSE) and seconds. `"refine"`: the loss of the network,
-        or its RMSE on the pixels it was shown, every 100 steps, and in the last record the RMSE on hidden cells before
-        and after it. Values are in scaled units, columns in [0, 1].
+        (root mean square), the error on hidden cells (RMSE), by how many standard errors it is below that of the start,
+        and seconds. `"refine"`: the loss of the network, or its RMSE on the pixels it was shown, every 100 steps, and
+        in the last record the RMSE on hidden cells before and after it. Values are in scaled units, columns in [0, 1].
     n_iter_ : int
         Outer iterations run.
     timed_out_ : bool
         Whether `max_time` cut training short.
     best_iteration_ : int
         The one that was kept, counted from 1; `transform` replays the stages up to it. 0 if none of them was better
-        on the hidden cells than the Gaussian from which training started.
+        on the hidden cells than the Gaussian from which training started, by a standard error.
     stages_, latent_mean_, latent_covariance_
         The fitted flows and Gaussians, and mean and covariance of the last Gaussian.
 
@@ -447,8 +447,7 @@ class EMFlowImputer(StagedImputer):
         errors = [(filled.take(hidden) - truth).abs() for filled in (before, after)]
         for name, error in zip(("validation_rmse_before", "validation_rmse"), errors, strict=True):
             history[-1][name] = (error.square() * emphasis).mean().sqrt().item()
-        gain = (errors[0] - errors[1]) * emphasis  # without squares, of which a few cells would decide
-        better = gain.mean() > gain.std(correction=0) / math.sqrt(len(gain))  # by a standard error
+        better = run.gain(*errors) > CLEAR
         if self.verbose:
             outcome = "kept" if better else "no better, so not kept"
             texts = [f"{history[-1][name]:.4f}" for name in ("validation_rmse", "validation_rmse_before")]
@@ -466,13 +465,13 @@ class EMFlowImputer(StagedImputer):
         if self.image_shape_ is not None:
             n_steps = self.refine_steps or IMAGE_STEPS
             return *fit_images(*data, self.image_shape_, n_steps, *options, run.weight), n_steps
-        size = self._size(len(x))
+        size = self._size(len(x), missing.any(0).float().mean().item())
         return *fit_tables(*data, size, *options, self._owner(), run.weight), size.n_steps
 
-    def _size(self, n_rows: int) -> Size:
-        """Return the size of the E-step that is learnt from so many rows of a table."""
+    def _size(self, n_rows: int, lacking: float = 1.0) -> Size:
+        """Return the size of the E-step that is learnt from so many rows of a table, of whose columns a share lacks."""
         settings = plain(self.refine) if isinstance(self.refine, dict) else {}
-        return Size.of(n_rows, len(self.schema_.low), self.refine_steps, self.store_rows, **settings)
+        return Size.of(n_rows, len(self.schema_.low), self.refine_steps, self.store_rows, lacking, **settings)
 
     def settings(self, n_rows: int) -> Settings:
         """Return the hyperparameters as training sees them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ from emflow.latent.gaussian import Gaussian
 from emflow.latent.online_em import OnlineEM, Statistics
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage
+
+CLEAR = 1.0  # standard errors by which something must be better on hidden cells to be kept
 
 
 @dataclass(frozen=True)
@@ -93,17 +96,32 @@ class Run:
 
     def __post_init__(self) -> None:
         self.fingerprint = self._fingerprint()
+        self.start_error = self.error(self.x_hat)
         if self.start is not None:
             self.record_iteration(change=0.0, seconds=0.0)
         self.new_model()
 
     def record_iteration(self, change: float, seconds: float) -> None:
         """Add the current imputation to the history, with its error on the hidden cells."""
-        error = (self.x_hat.take(self.hidden) - self.hidden_values).square() * self.emphasis(self.hidden)
-        rmse = error.mean().sqrt().item() if len(error) else None
-        self.history["iterations"].append(
-            {"iteration": self.iteration, "change": change, "validation_rmse": rmse, "seconds": seconds}
-        )
+        error = self.error(self.x_hat)
+        rmse = (error.square() * self.emphasis(self.hidden)).mean().sqrt().item() if len(error) else None
+        self.history["iterations"].append({
+            "iteration": self.iteration, "change": change, "validation_rmse": rmse,
+            "gain": self.gain(self.start_error, error), "seconds": seconds,
+        })  # fmt: skip
+
+    def error(self, x_hat: Tensor) -> Tensor:
+        """Return how far an imputation is from the true values of the hidden cells (h,)."""
+        return (x_hat.take(self.hidden) - self.hidden_values).abs()
+
+    def gain(self, before: Tensor, after: Tensor) -> float:
+        """Return by how many standard errors one error (h,) is less than another, in the mean; 0 without hidden cells.
+
+        Of absolute errors, as of squares a few cells would decide.
+        """
+        gain = (before - after) * self.emphasis(self.hidden)
+        spread = gain.std(correction=0).item() if len(gain) else 0.0
+        return gain.mean().item() / spread * math.sqrt(len(gain)) if spread else 0.0
 
     def emphasis(self, hidden: Tensor) -> Tensor:
         """Return the weights of the rows that hidden cells are in, given by flat position; their mean is 1."""
@@ -124,10 +142,16 @@ class Run:
 
     @property
     def best_iteration(self) -> int:
-        """Outer iteration with the lowest error on hidden cells, 0 for the start; without such cells the last one."""
+        """Outer iteration with the lowest error on hidden cells; without such cells the last one.
+
+        0 is the start: it is kept unless an iteration is better by a standard error.
+        """
         if not (len(self.hidden) and self.history["iterations"]):
             return self.iteration
-        best: dict[str, int] = min(self.history["iterations"], key=lambda record: record["validation_rmse"])
+        records = self.history["iterations"]
+        if self.start is not None:
+            records = [record for record in records if record["iteration"] == 0 or record["gain"] > CLEAR]
+        best: dict[str, int] = min(records, key=lambda record: record["validation_rmse"])
         return best["iteration"]
 
     @property

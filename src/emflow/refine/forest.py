@@ -23,9 +23,7 @@ MOST_FEATURES = 20  # that a split chooses from, or
 SHARE_OF_FEATURES = 0.8  # of all that there are
 LEAST_IN_LEAF = 2
 NOISY, LEAST_IF_NOISY = 0.75, 10  # in a leaf, if more than this share of the column's variance is unexplained
-MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of eight bytes each, the model stays below 50 MB
-FEATURE_BITS = 8  # of the first word of a node; 23 others are the number of its first child, enough for these
-MOST_COLUMNS = 2**FEATURE_BITS - 1
+MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of nine bytes each, the model stays below 55 MB
 LEVELS = 8  # that are descended before those that have arrived are set aside
 
 
@@ -34,20 +32,25 @@ class Forest(nn.Module):
 
     Attributes
     ----------
-    node : int32 Tensor of shape (nodes, 2)
-        Of all trees. The first word is the column that is compared, and beyond its lowest eight bits the first of two
-        children, which follow each other; the second word, read as a float, is the value that it is compared with. A
-        leaf compares a column that no value is greater in, has itself as a child, and its mean in the second word.
+    compared : uint8 Tensor of shape (nodes,)
+        Of the nodes of all trees: the column that is compared. A leaf compares one that no value is greater in.
+    child : int32 Tensor of shape (nodes,)
+        The first of two children, which follow each other; a leaf itself.
+    value : float32 Tensor of shape (nodes,)
+        What is compared with; the mean of a leaf.
     root : int32 Tensor of shape (p, t)
         Where the trees of a column begin; -1 for a column that has none.
     """
 
-    node: Tensor
+    compared: Tensor
+    child: Tensor
+    value: Tensor
     root: Tensor
 
     def __init__(self, n_columns: int, n_trees: int, n_nodes: int) -> None:
         super().__init__()
-        self.register_buffer("node", torch.zeros(n_nodes, 2, dtype=torch.int32))
+        for name, dtype in (("compared", torch.uint8), ("child", torch.int32), ("value", torch.float32)):
+            self.register_buffer(name, torch.zeros(n_nodes, dtype=dtype))
         self.register_buffer("root", torch.full((n_columns, n_trees), -1, dtype=torch.int32))
 
     def means(self, x: Tensor, cells: Cells) -> Tensor:
@@ -57,8 +60,8 @@ class Forest(nn.Module):
         """
         values = torch.full(cells.column.shape, math.nan, device=x.device)
         x = nn.functional.pad(x, (0, 1), value=-math.inf)  # the column that leaves compare
-        for column, root in enumerate(self.root):
-            at = (cells.column == column).nonzero().flatten()
+        count = torch.bincount(cells.column, minlength=len(self.root)).tolist()
+        for at, root in zip(cells.column.argsort(stable=True).split(count), self.root, strict=True):
             if len(at) and root.numel() and root[0] >= 0:
                 values[at] = self._descend(x.index_select(0, cells.row.index_select(0, at)), root)
         return values
@@ -66,31 +69,25 @@ class Forest(nn.Module):
     def _descend(self, x: Tensor, root: Tensor) -> Tensor:
         """Return the mean (c,), over the trees that begin at root (t,), of where rows x (c, p + 1) arrive."""
         n, width = x.shape
-        node = self.node.view(torch.int64).flatten()  # both words at once
         x, at = x.flatten(), root.repeat_interleave(n)
         first = torch.arange(0, n * width, width, dtype=torch.int32, device=x.device).repeat(len(root))  # of each row
         total = torch.zeros(n, dtype=torch.float64, device=x.device)  # exact, so that the order does not matter
         while len(at):
             for _ in range(LEVELS):
-                compared, child, value = _words(node.index_select(0, at))
-                at = child.add_(x.index_select(0, compared.add_(first)) > value)
-            compared, _, value = _words(node.index_select(0, at))
-            arrived = compared == width - 1
-            total.index_add_(0, first // width, value.double().masked_fill_(~arrived, 0))
+                greater = x.index_select(0, first + self.compared.index_select(0, at)) > self.value.index_select(0, at)
+                at = self.child.index_select(0, at).add_(greater)
+            arrived = self.compared.index_select(0, at) == width - 1
+            value = self.value.index_select(0, at).double().masked_fill_(~arrived, 0)
+            total.index_add_(0, first // width, value)
             on = (~arrived).nonzero().flatten()
             at, first = at.index_select(0, on), first.index_select(0, on)
         return (total / len(root)).float()
 
 
-def _words(node: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return compared columns, first children, and values of nodes whose words are read as one number."""
-    first, second = node.view(torch.int32).view(-1, 2).unbind(1)
-    return first & MOST_COLUMNS, first >> FEATURE_BITS, second.view(torch.float32)
-
-
 def grow(
     x: Tensor,
     observed: Tensor,
+    wanted: Tensor,
     unexplained: Tensor,
     n_trees: int,
     seed: int,
@@ -98,27 +95,29 @@ def grow(
     max_time: float = math.inf,
     verbose: bool = False,
 ) -> tuple[Forest, bool]:
-    """Return forests grown on completed rows x (n, p), for each column on those rows that have it.
+    """Return forests grown on completed rows x (n, p), for each wanted column (p,) on those rows that have it.
 
     Columns that lack most come first, and those that there is no time for have no trees: return also whether there was
-    time for all. Rows count by their weight (n,). Where much of the variance is
-    unexplained (p,) leaves are larger, lest the trees learn the noise.
+    time for all. Rows count by their weight (n,). Where much of the variance is unexplained (p,) leaves are larger,
+    lest the trees learn the noise.
     """
     started = time.monotonic()
     rows, known = x.cpu().numpy(), observed.cpu().numpy()
     weights = None if weight is None else weight.cpu().numpy()
     n, p = rows.shape
     noisy = (unexplained > NOISY).tolist()
-    trees: list[NDArray[np.int32]] = []
+    trees: list[tuple[NDArray[Any], ...]] = []
     root, first, done = np.full((p, n_trees), -1, dtype=np.int32), 0, True
-    for column in progress(known.sum(0).argsort(kind="stable").tolist(), desc="forest", unit="column", verbose=verbose):
+    columns = [column for column in known.sum(0).argsort(kind="stable").tolist() if wanted[column]]
+    for column in progress(columns, desc="forest", unit="column", verbose=verbose):
         use = known[:, column]
         if p == 1 or use.sum() < 2 * LEAST_IN_LEAF:
             continue
         if time.monotonic() - started > max_time:
             done = False
             break
-        least = max(LEAST_IF_NOISY if noisy[column] else LEAST_IN_LEAF, math.ceil(n * p * n_trees / MOST_LEAVES))
+        least = LEAST_IF_NOISY if noisy[column] else LEAST_IN_LEAF
+        least = max(least, math.ceil(n * len(columns) * n_trees / MOST_LEAVES))
         grown = ExtraTreesRegressor(
             n_trees, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
             random_state=seed + column, n_jobs=torch.get_num_threads(),
@@ -128,25 +127,24 @@ def grow(
         for number, estimator in enumerate(grown.estimators_):
             root[column, number] = first
             trees.append(_flat(estimator.tree_, column, p, first))
-            first += len(trees[-1])
+            first += estimator.tree_.node_count
     forest = Forest(p, n_trees, first)
     if trees:
-        forest.node, forest.root = torch.from_numpy(np.concatenate(trees)), torch.from_numpy(root)
+        parts = (torch.from_numpy(np.concatenate(part)) for part in zip(*trees, strict=True))
+        (forest.compared, forest.child, forest.value), forest.root = parts, torch.from_numpy(root)
     return forest.to(x.device), done
 
 
-def _flat(tree: Any, column: int, n_columns: int, first: int) -> NDArray[np.int32]:
-    """Return the nodes (nodes, 2) of a tree of scikit-learn, numbered from `first`, children beside each other."""
+def _flat(tree: Any, column: int, n_columns: int, first: int) -> tuple[NDArray[Any], ...]:
+    """Return compared, child and value of a tree of scikit-learn, numbered from `first`, children beside each other."""
     left, right = tree.children_left, tree.children_right
     inner = np.flatnonzero(left >= 0)
-    place, child = np.zeros((2, tree.node_count), dtype=np.int64)
+    place, child = np.zeros((2, tree.node_count), dtype=np.int32)
     child[inner] = 1 + 2 * np.arange(len(inner))
     place[left[inner]], place[right[inner]] = child[inner], child[inner] + 1
     leaf = left < 0
     child[leaf] = place[leaf]
-    compared = np.where(leaf, n_columns, tree.feature + (tree.feature >= column))  # `column` was left out
+    compared = np.where(leaf, n_columns, tree.feature + (tree.feature >= column)).astype(np.uint8)  # without `column`
     value = np.where(leaf, tree.value[:, 0, 0], tree.threshold).astype(np.float32)
-    nodes = np.empty((tree.node_count, 2), dtype=np.int32)
-    nodes[place, 0] = ((child + first) << FEATURE_BITS) | compared
-    nodes[place, 1] = value.view(np.int32)
-    return nodes
+    order = place.argsort()
+    return compared[order], (child + np.int32(first))[order], value[order]

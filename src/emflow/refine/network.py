@@ -14,16 +14,23 @@ from emflow.refine.bins import Bins
 LEAST_SCALE = 0.3  # standard deviations: with a narrower Gaussian the first steps would throw the network off
 SMOOTHING = 0.05  # share of the overall frequencies in those among the neighbours
 FURTHEST = 4.0  # standard deviations beyond which distances to neighbours do not grow
-LACKING = 30.0  # what a neighbour that lacks a column has less in the logit of its weight
+LACKING = 30.0  # by which the logit of a neighbour is less if it lacks the column
+MULTIPLE = 16  # of rows are multiplied: fewer would be by other routines, with other last digits
 BLOCKS = 2  # of the residual network
 INPUTS = 4  # numbers per column beside its encoding: whether missing, z_hat, mean and deviation of the neighbours
 
 
 class Cells(NamedTuple):
-    """Which cells distributions are wanted for: row and column of each, as `nonzero` gives them."""
+    """Which cells distributions are wanted for: row and column of each, one column after the other."""
 
     row: Tensor
     column: Tensor
+
+    @classmethod
+    def where(cls, chosen: Tensor) -> Cells:
+        """Return those of a table that are chosen (n, p)."""
+        column, row = chosen.mT.nonzero(as_tuple=True)
+        return cls(row, column)
 
 
 class Neighbours(NamedTuple):
@@ -59,7 +66,7 @@ class Attention(nn.Module):
         apart = (near_enough(x)[:, None] - near.x) * observed[:, None]
         alike = torch.exp(apart.abs() * -self.sharpness.exp()) * (near.observed * observed[:, None])
         logit = alike @ functional.softplus(self.agree) - apart.square() @ functional.softplus(self.distance)
-        return (logit - LACKING * (1 - near.observed)).softmax(1)
+        return logit.add(near.observed, alpha=LACKING).softmax(1)
 
 
 class TableNetwork(nn.Module):
@@ -94,9 +101,8 @@ class TableNetwork(nn.Module):
         self.first = nn.Linear(n_columns * (n_pieces + (INPUTS if with_neighbours else INPUTS - 2)), width)
         self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(BLOCKS))
         self.norm = nn.LayerNorm(width)
-        self.last = nn.Linear(width, n_columns * n_bins)
-        nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)
+        self.last = nn.Parameter(torch.zeros(n_columns, width, n_bins))
+        self.bias = nn.Parameter(torch.zeros(n_columns, n_bins))
 
     def forward(
         self, ramps: Tensor, z_hat: Tensor, missing: Tensor, near: Neighbours | None, cells: Cells, bins: Bins
@@ -114,27 +120,39 @@ class TableNetwork(nn.Module):
         at = row * self.n_columns + column
         inputs = [ramps.flatten(1), missing.to(z_hat), z_hat]
         centre, log_share = (table.index_select(0, column) for table in (bins.centre, bins.log_share))
-        base = 0.5 * log_share - _bell(centre, z_hat.take(at), self.log_scale.take(column))
+        base = _around(0.5 * log_share, centre, z_hat.take(at), self.log_scale.take(column))
         if self.attention is not None:
             assert near is not None
             weight = self.attention(z_hat, (~missing).to(z_hat), near)
-            mean = (weight * near.x).sum(1)
-            variance = (weight * near.x.square()).sum(1) - mean.square()
+            part = weight * near.x
+            mean = part.sum(1)
+            variance = (part * near.x).sum(1) - mean.square()
             inputs += [mean, variance.clamp_min(1e-6).sqrt()]
             histogram = weight.new_zeros(len(row), self.n_bins).scatter_add_(
                 1, near.bin, weight.mT.flatten(0, 1).index_select(0, at)
             )
             frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
-            base = base - _bell(centre, mean.take(at), self.attention.log_scale.take(column))
-            base = base + self.attention.exponent.take(column)[:, None] * frequent
+            base = _around(base, centre, mean.take(at), self.attention.log_scale.take(column))
+            base = torch.addcmul(base, self.attention.exponent.take(column)[:, None], frequent)
         if not self.width:
             return base
         h = self.first(torch.cat(inputs, 1))
         for block in self.blocks:
             h = block(h)
-        h = functional.dropout(self.norm(h), self.dropout, self.training)
-        tilt: Tensor = self.last(h).view(-1, self.n_bins).index_select(0, at)
-        return base + tilt
+        h = _dropout(self.norm(h), self.dropout, self.training)
+        return base + self._last(h, cells)
+
+    def _last(self, h: Tensor, cells: Cells) -> Tensor:
+        """Return the tilt (cells, b): the last layer, of which only what is wanted is computed, column by column."""
+        row, column = cells
+        there, nth, count = column.unique_consecutive(return_inverse=True, return_counts=True)
+        most = int(count.max()) if len(count) else 0
+        most += -most % MULTIPLE
+        first = (count.cumsum(0) - count).index_select(0, nth)
+        place = nth * most + torch.arange(len(row), device=row.device) - first
+        wanted = h.new_zeros(len(there) * most, self.width).index_copy(0, place, h.index_select(0, row))
+        tilt = torch.bmm(wanted.view(len(there), most, self.width), self.last.index_select(0, there))
+        return tilt.flatten(0, 1).index_select(0, place) + self.bias.index_select(0, column)
 
 
 class Block(nn.Module):
@@ -148,7 +166,7 @@ class Block(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         inner = functional.gelu(self.inner(self.norm(h)))
-        outer: Tensor = self.outer(functional.dropout(inner, self.dropout, self.training))
+        outer: Tensor = self.outer(_dropout(inner, self.dropout, self.training))
         return h + outer
 
 
@@ -157,5 +175,17 @@ def near_enough(x: Tensor) -> Tensor:
     return x.clamp(-FURTHEST, FURTHEST)
 
 
-def _bell(centre: Tensor, middle: Tensor, log_scale: Tensor) -> Tensor:
-    return 0.5 * ((centre - middle[:, None]) * torch.exp(-log_scale)[:, None]).square()
+def _around(base: Tensor, centre: Tensor, middle: Tensor, log_scale: Tensor) -> Tensor:
+    """Return log-probabilities (cells, b) times a bell around the middle (cells,) of each cell."""
+    away = (centre - middle[:, None]) * torch.exp(-log_scale)[:, None]
+    return torch.addcmul(base, away, away, value=-0.5)
+
+
+def _dropout(h: Tensor, share: float, training: bool) -> Tensor:
+    """Drop a share of the numbers, rounded to 1/256, by random bytes: eight of them are drawn at once."""
+    dropped = round(256 * share)
+    if not (training and dropped):
+        return h
+    words = torch.empty(-(-h.numel() // 8), dtype=torch.int64, device=h.device).random_(-(2**63), None)
+    kept = words.view(torch.uint8)[: h.numel()].view_as(h) >= dropped
+    return h * kept * (256 / (256 - dropped))

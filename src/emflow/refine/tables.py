@@ -14,11 +14,10 @@ from emflow.refine.bins import IMPOSSIBLE, Bins
 from emflow.refine.encoding import Encoding
 from emflow.refine.forest import Forest
 from emflow.refine.neighbours import Reference
-from emflow.refine.network import Cells, Neighbours, TableNetwork, near_enough
+from emflow.refine.network import MULTIPLE, Cells, Neighbours, TableNetwork, near_enough
 
 BLOCK = 8192  # rows that the forest completes together;
-CHUNK = 512  # so many of them the network,
-MULTIPLE = 16  # and a multiple of this: fewer are multiplied by other routines, with other last digits
+CHUNK = 512  # so many of them the network
 TREES = 0.4  # weight of the forest in the mean
 SHARES = 101  # of which is known how far values lie from the middle, if there are
 ENOUGH_CELLS = 50  # to learn it from
@@ -85,7 +84,7 @@ class TableRefinement(nn.Module):
     def plant(self, forest: Forest) -> None:
         """Put a forest beside the network."""
         self.forest = forest
-        self.shape |= {"n_trees": forest.root.shape[1], "n_nodes": len(forest.node)}
+        self.shape |= {"n_trees": forest.root.shape[1], "n_nodes": len(forest.value)}
 
     def standard(self, x: Tensor) -> Tensor:
         """Return rows standardised, in single precision."""
@@ -119,12 +118,11 @@ class TableRefinement(nn.Module):
             x, holes = self.standard(x_hat.index_select(0, block)), missing.index_select(0, block)
             x, holes = (pad(part, (0, 0, 0, -len(part) % MULTIPLE)) for part in (x, holes))
             batches = zip(*(part.split(CHUNK) for part in (x, holes, self.look_up(x, holes))), strict=True)
-            parts = [
-                self.log_probability(batch, Cells(*batch.missing.nonzero(as_tuple=True))).softmax(-1)
-                for batch in itertools.starmap(Batch, batches)
-            ]
-            row, column = holes.nonzero(as_tuple=True)
-            probability = torch.cat(parts)
+            parts = []
+            for first, batch in zip(range(0, len(x), CHUNK), itertools.starmap(Batch, batches), strict=True):
+                cells = Cells.where(batch.missing)
+                parts.append((first + cells.row, cells.column, self.log_probability(batch, cells).softmax(-1)))
+            row, column, probability = map(torch.cat, zip(*parts, strict=True))
             mean = self.bins.mean(probability, column)
             if self.forest.root.numel():
                 x[row, column] = mean

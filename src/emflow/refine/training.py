@@ -37,7 +37,8 @@ NARROW = 200  # columns beyond which neighbours are not looked up, nor trees gro
 GROWN_ROWS = 16_000  # that trees are grown on,
 GROWING = 0.2  # in this share of the time, where that is short
 SHORTEST = 1e-3  # seconds for the network, which suffice for a step
-EXAMPLES = 4096  # rows that are hidden, filled and looked up together
+EXAMPLES = 4096  # rows that are hidden, filled and looked up together,
+SPARE = 2  # times as many are drawn: in some nothing comes to be hidden
 
 
 @dataclass(frozen=True)
@@ -83,17 +84,30 @@ class Size:
     n_trees: int = 10
 
     @classmethod
-    def of(cls, n: int, p: int, n_steps: int | None = None, store_rows: bool | int = True, **settings: Any) -> Size:
-        """Return the size for a table of n rows and p columns, with settings of one's own."""
+    def of(
+        cls,
+        n: int,
+        p: int,
+        n_steps: int | None = None,
+        store_rows: bool | int = True,
+        lacking: float = 1.0,
+        **settings: Any,
+    ) -> Size:
+        """Return the size for a table of n rows and p columns, with settings of one's own.
+
+        `lacking` is the share of the columns that have holes: of a long table, where steps are long, few columns have
+        fewer steps.
+        """
         kind = bisect((1200, 3000, 10_000), n)
         n_reference = min(n, STORED_ROWS if store_rows is True else int(store_rows))
         if n_reference < 2 or p > NARROW:  # a row has no use for itself
             n_reference = 0
         size = cls(
-            n_steps=n_steps or (600, 600, 800, 2000)[kind], batch_size=(64, 128, 256, 512)[kind],
-            learning_rate=8e-3, width=128, n_bins=max(16, min((128, 64, 64, 64)[kind], 2048 // p)), n_pieces=8,
-            n_neighbours=48, n_reference=n_reference, dropout=(0.15, 0.15, 0.3, 0.05)[kind],
-            error_weight=2.0, reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
+            n_steps=n_steps or (600, 600, max(800, n // 5), round(800 + 1200 * lacking))[kind],
+            batch_size=(64, 128, 256, 512)[kind], learning_rate=8e-3, width=128,
+            n_bins=max(16, min((128, 64, 64, 64)[kind], 2048 // p)), n_pieces=8, n_neighbours=48,
+            n_reference=n_reference, dropout=(0.15, 0.15, 0.3, 0.05)[kind], error_weight=2.0,
+            reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
             n_trees=0 if p > NARROW else (40, 40, 16, 10)[kind],
         )  # fmt: skip
         size = replace(size, **settings)
@@ -135,12 +149,15 @@ def fit_tables(
         left = (1 - GROWING * bool(size.n_trees)) * max_time - (time.monotonic() - started)
         history, unexplained = _train(model, examples, size, max(left, SHORTEST), verbose)
     if size.n_trees:
+        wanted = missing.any(0) | ~missing.any()  # complete columns have trees only where all are complete
         rows = torch.randperm(len(x), generator=generator)[:GROWN_ROWS].to(x.device)
         x, missing = x.index_select(0, rows), missing.index_select(0, rows)
         weight = None if weight is None else weight.index_select(0, rows)
         filled = model.standard(model.complete(complete(x, missing), missing, clip=False))
         left = max_time - (time.monotonic() - started)
-        forest, history[-1]["forest"] = grow(filled, ~missing, unexplained, size.n_trees, seed, weight, left, verbose)
+        forest, history[-1]["forest"] = grow(
+            filled, ~missing, wanted, unexplained, size.n_trees, seed, weight, left, verbose
+        )
         model.plant(forest)
     return model, history
 
@@ -202,12 +219,15 @@ class _Examples:
             order = torch.randperm(len(pool[0]), generator=self.generator).to(self.x.device)
             for rows in order.split(self.batch_size):
                 *batch, truth, truth_bin, hidden = (part.index_select(0, rows) for part in pool)
-                yield Batch(*batch), truth, truth_bin, Cells(*hidden.nonzero(as_tuple=True))
+                yield Batch(*batch), truth, truth_bin, Cells.where(hidden)
 
     def _make(self) -> tuple[Tensor, ...]:
-        rows = shuffled(len(self.x), self.generator, self.weight)[: self.chunk].to(self.x.device)
+        rows = shuffled(len(self.x), self.generator, self.weight)[: SPARE * self.chunk].to(self.x.device)
+        hidden = self._draw(len(rows)) & ~self.missing.index_select(0, rows)
+        tell = (hidden.any(1) | ~hidden.any()).nonzero().flatten()  # from rows without hidden cells nothing is learnt
+        tell = tell[: min(self.chunk, max(len(tell) // self.batch_size, 1) * self.batch_size)]
+        rows, hidden = rows.index_select(0, tell), hidden.index_select(0, tell)
         x, holes = self.x.index_select(0, rows), self.missing.index_select(0, rows)
-        hidden = self._draw(len(rows)) & ~holes
         holes = holes | hidden
         z_hat = self.model.standard(self.complete(x, holes))
         near = self.model.look_up(z_hat, holes, self.place.index_select(0, rows))
@@ -237,14 +257,15 @@ def _train(
     bar = show_progress(total=size.n_steps, desc="refine", unit="step", verbose=verbose)
     model.train()
     for step, (batch, x, x_bin, cells) in enumerate(examples, start=1):
-        truth = x[cells]
+        at = cells.row * len(asked) + cells.column
+        truth = x.take(at)
         if step == 1:
-            _set_scale(network, batch.z_hat[cells] - truth, cells.column)
+            _set_scale(network, batch.z_hat.take(at) - truth, cells.column)
         for group in optimiser.param_groups:
             group["lr"] = group["haste"] * size.learning_rate * _schedule(progress)
         logit = model.log_probability(batch, cells)
         error = bins.mean(logit.softmax(-1), cells.column) - truth
-        loss = cross_entropy(logit, x_bin[cells], reduction="sum") + size.error_weight * error.square().sum()
+        loss = cross_entropy(logit, x_bin.take(at), reduction="sum") + size.error_weight * error.square().sum()
         loss = loss / max(1, len(truth))
         optimiser.zero_grad()
         loss.backward()

@@ -196,7 +196,7 @@ def test_each_part_of_the_history_of_emflow_can_be_drawn(flow):
     assert refine.lines[0].get_ydata().tolist() == [record["loss"] for record in flow.history_["refine"]]
     found = [record["validation_rmse"] for record in flow.history_["iterations"]]
     assert iterations.lines[0].get_ydata().tolist() == found
-    assert list(iterations.lines[1].get_ydata()) == [min(found)]
+    assert list(iterations.lines[1].get_ydata()) == [found[flow.best_iteration_]]
     losses = [record["l1"] + record["l2"] for record in flow.history_["epochs"]]
     assert epochs.lines[0].get_ydata().tolist() == losses
     assert [line.get_xdata()[0] for line in epochs.lines[1:]] == [3.5]

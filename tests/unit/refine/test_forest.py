@@ -14,12 +14,13 @@ N, P = 200, 4
 X = torch.rand(N, P, generator=torch.Generator().manual_seed(0))
 X[:, 3] = (3 * X[:, 0]).floor() + X[:, 1]
 OBSERVED = torch.rand(N, P, generator=torch.Generator().manual_seed(1)) < 0.8
-CELLS = Cells(*(~OBSERVED).nonzero(as_tuple=True))
+CELLS = Cells.where(~OBSERVED)
 EXPLAINED = torch.zeros(P)
+ALL = torch.ones(P, dtype=torch.bool)
 
 
 def test_says_what_the_trees_of_scikit_learn_say():
-    found = grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=3)[0].means(X, CELLS)
+    found = grow(X, OBSERVED, ALL, EXPLAINED, n_trees=5, seed=3)[0].means(X, CELLS)
     for column in range(P):
         use, others = OBSERVED[:, column].numpy(), np.delete(X.numpy(), column, axis=1)
         trees = ExtraTreesRegressor(5, min_samples_leaf=2, max_features=0.8, random_state=3 + column)
@@ -29,26 +30,26 @@ def test_says_what_the_trees_of_scikit_learn_say():
 
 
 def test_a_row_has_its_means_whatever_is_beside_it():
-    grown = grow(X, OBSERVED, EXPLAINED, n_trees=7, seed=0)[0]
+    grown = grow(X, OBSERVED, ALL, EXPLAINED, n_trees=7, seed=0)[0]
     whole = torch.full((N, P), math.nan)
     whole[CELLS] = grown.means(X, CELLS)
     for rows in ([5], [150, 2, 2, 77], list(range(100))):
-        cells = Cells(*(~OBSERVED[rows]).nonzero(as_tuple=True))
+        cells = Cells.where(~OBSERVED[rows])
         assert torch.equal(grown.means(X[rows], cells), whole[rows][cells])
 
 
 def test_columns_without_time_or_without_values_have_no_trees():
-    none, done = grow(X, OBSERVED, EXPLAINED, n_trees=2, seed=0, max_time=-1.0)
+    none, done = grow(X, OBSERVED, ALL, EXPLAINED, n_trees=2, seed=0, max_time=-1.0)
     assert none.means(X, CELLS).isnan().all()
     assert not done
-    assert grow(X, OBSERVED, EXPLAINED, n_trees=2, seed=0)[1]
+    assert grow(X, OBSERVED, ALL, EXPLAINED, n_trees=2, seed=0)[1]
     observed = OBSERVED.clone()
     observed[3:, 1] = False
-    found = grow(X, observed, EXPLAINED, n_trees=2, seed=0)[0].means(X, CELLS)
+    found = grow(X, observed, ALL, EXPLAINED, n_trees=2, seed=0)[0].means(X, CELLS)
     assert torch.equal(found.isnan(), CELLS.column == 1)
     assert Forest(P, 0, 0).means(X, CELLS).isnan().all()
-    alone = grow(X[:, :1], OBSERVED[:, :1], EXPLAINED[:1], n_trees=2, seed=0)[0]
-    assert len(alone.node) == 0  # there is no other column
+    alone = grow(X[:, :1], OBSERVED[:, :1], ALL[:1], EXPLAINED[:1], n_trees=2, seed=0)[0]
+    assert len(alone.value) == 0  # there is no other column
 
 
 def test_columns_that_lack_most_have_trees_first(monkeypatch):
@@ -56,22 +57,29 @@ def test_columns_that_lack_most_have_trees_first(monkeypatch):
     observed[::2, 2] = False
     clock = iter(range(100))
     monkeypatch.setattr(forest.time, "monotonic", lambda: next(clock))
-    grown, done = grow(X, observed, EXPLAINED, n_trees=2, seed=0, max_time=1.5)
+    grown, done = grow(X, observed, ALL, EXPLAINED, n_trees=2, seed=0, max_time=1.5)
     assert (grown.root[:, 0] >= 0).tolist() == [False, False, True, False]
     assert not done
 
 
+def test_columns_that_are_not_wanted_have_no_trees():
+    wanted = torch.tensor([True, False, False, True])
+    grown, done = grow(X, OBSERVED, wanted, EXPLAINED, n_trees=2, seed=0)
+    assert torch.equal(grown.root[:, 0] >= 0, wanted)
+    assert done
+
+
 def test_trees_stay_within_bounds(monkeypatch):
-    free = len(grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=0)[0].node)
-    noisy = len(grow(X, OBSERVED, EXPLAINED + 0.8, n_trees=5, seed=0)[0].node)
+    free = len(grow(X, OBSERVED, ALL, EXPLAINED, n_trees=5, seed=0)[0].value)
+    noisy = len(grow(X, OBSERVED, ALL, EXPLAINED + 0.8, n_trees=5, seed=0)[0].value)
     assert noisy < 0.5 * free
     monkeypatch.setattr(forest, "MOST_LEAVES", N * P * 5 // 20)  # 20 to a leaf
-    assert len(grow(X, OBSERVED, EXPLAINED, n_trees=5, seed=0)[0].node) <= 2 * (N * P * 5 // 20)
+    assert len(grow(X, OBSERVED, ALL, EXPLAINED, n_trees=5, seed=0)[0].value) <= 2 * (N * P * 5 // 20)
 
 
 @pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
 def test_seeds_decide(seeds):
-    first, second = (grow(X, OBSERVED, EXPLAINED, n_trees=3, seed=seed)[0].node for seed in seeds)
+    first, second = (grow(X, OBSERVED, ALL, EXPLAINED, n_trees=3, seed=seed)[0].value for seed in seeds)
     assert torch.equal(first, second) == (seeds[0] == seeds[1])
 
 
@@ -80,5 +88,5 @@ def test_rows_count_by_their_weight():
     x = torch.zeros(400, 2)
     x[::2, 1] = 1
     weight = 1 + 2 * x[:, 1]
-    grown = grow(x, torch.ones(400, 2, dtype=torch.bool), EXPLAINED, n_trees=3, seed=0, weight=weight)[0]
+    grown = grow(x, torch.ones(400, 2, dtype=torch.bool), ALL, EXPLAINED, n_trees=3, seed=0, weight=weight)[0]
     assert_close(grown.means(x[:1], Cells(torch.tensor([0]), torch.tensor([1]))), torch.tensor([0.75]))

@@ -118,8 +118,8 @@ def test_with_the_tilt_at_zero_the_gaussian_comes_back():
     x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
     x[:, 0] = torch.arange(400) / 399
     model, _ = fit_tables(x, missing, middle, Size.of(400, 3, 1, store_rows=False, n_trees=0), generator())
-    torch.nn.init.zeros_(model.network.last.weight)
-    torch.nn.init.zeros_(model.network.last.bias)
+    torch.nn.init.zeros_(model.network.last)
+    torch.nn.init.zeros_(model.network.bias)
     holes = torch.tensor([[True, False, False]]).repeat(400, 1)
     ((_, column), probability), *_ = model.distributions(x, holes)
     centre, scale = model.bins.centre[0], model.network.log_scale.detach().exp()[0]
@@ -208,7 +208,8 @@ def test_columns_of_one_owner_are_hidden_together(seen):
     first, second, third = torch.cat(seen).unbind(1)
     assert torch.equal(first, second)
     assert not torch.equal(first, third)
-    assert 0.03 < first.float().mean() < 0.1
+    assert 0.2 < first.float().mean() < 0.7  # of the rows in which anything is hidden
+    assert torch.cat(seen).any(1).all()
 
 
 def test_cells_are_hidden_like_those_that_are_missing(seen):
@@ -217,8 +218,9 @@ def test_cells_are_hidden_like_those_that_are_missing(seen):
     missing[:, 2] = naive.random_missing(400, 1, 0.5)[:, 0]
     fit_tables(x, missing, middle, Size.of(400, 3, 30), generator())
     hidden = torch.cat(seen).float().mean(0)
-    assert abs(hidden[2] - 0.5 * (0.7 * 0.5 + 0.3 * 0.2)) < 0.03
-    assert (abs(hidden[:2] - 0.3 * 0.2) < 0.03).all()
+    last, others = 0.5 * (0.7 * 0.5 + 0.3 * 0.2), 0.3 * 0.2  # of all rows
+    assert abs(others / last - hidden[:2].mean() / hidden[2]) < 0.1
+    assert hidden[2] > 0.6  # of those in which anything is
 
 
 def test_columns_that_tell_count_in_the_search():
