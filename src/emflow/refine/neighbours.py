@@ -95,7 +95,7 @@ class Reference(nn.Module):
     def _find(self, query: Tensor, k: int, itself: Tensor | None) -> Tensor:
         n_leaves, size = self.leaf.shape
         enough = -(-2 * k // size)  # leaves to find k rows in, though some are not full
-        asked = (query @ self.middle).floor_().topk(min(max(VISITED, enough), n_leaves), 1, sorted=False).indices
+        asked = top((query @ self.middle).floor_(), min(max(VISITED, enough), n_leaves))
         score = self._scores(query, asked)
         if itself is not None:
             leaf, place = self.place[itself].unbind(1)

@@ -34,7 +34,7 @@ class Cells(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """Training rows like those of a batch: values and whether observed (n, k, p); bins of those wanted (cells, k)."""
+    """Training rows like those of a batch: values and whether observed (k, n, p); bins of those wanted (cells, k)."""
 
     x: Tensor
     observed: Tensor
@@ -62,11 +62,11 @@ class Attention(nn.Module):
         self.exponent = nn.Parameter(torch.full((n_columns,), 0.3))  # of their histogram
 
     def forward(self, x: Tensor, observed: Tensor, near: Neighbours) -> Tensor:
-        """Return weights (n, k, p) that sum to one over the neighbours."""
-        apart = (near_enough(x)[:, None] - near.x) * observed[:, None]
-        alike = torch.exp(apart.abs() * -self.sharpness.exp()) * (near.observed * observed[:, None])
+        """Return weights (k, n, p) that sum to one over the neighbours."""
+        apart = (near_enough(x) - near.x) * observed
+        alike = torch.exp(apart.abs() * -self.sharpness.exp()) * (near.observed * observed)
         logit = alike @ functional.softplus(self.agree) - apart.square() @ functional.softplus(self.distance)
-        return logit.add(near.observed, alpha=LACKING).softmax(1)
+        return logit.add(near.observed, alpha=LACKING).softmax(0)
 
 
 class TableNetwork(nn.Module):
@@ -125,11 +125,11 @@ class TableNetwork(nn.Module):
             assert near is not None
             weight = self.attention(z_hat, (~missing).to(z_hat), near)
             part = weight * near.x
-            mean = part.sum(1)
-            variance = (part * near.x).sum(1) - mean.square()
+            mean = part.sum(0)
+            variance = (part * near.x).sum(0) - mean.square()
             inputs += [mean, variance.clamp_min(1e-6).sqrt()]
             histogram = weight.new_zeros(len(row), self.n_bins).scatter_add_(
-                1, near.bin, weight.mT.flatten(0, 1).index_select(0, at)
+                1, near.bin, weight.flatten(1).index_select(1, at).mT
             )
             frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
             base = _around(base, centre, mean.take(at), self.attention.log_scale.take(column))
