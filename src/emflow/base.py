@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -117,6 +119,17 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.layout_ is not None:
             return torch.from_numpy(np.unique(self.layout_.owner, return_inverse=True)[1])
         return torch.arange(len(self.schema_.low)) // (*(self.image_shape_ or ()), 1, 1, 1)[2]
+
+    @contextmanager
+    def _unless_it_fails(self) -> Iterator[None]:
+        """Forget what is learnt within if there is an error or an interrupt: the model stays what it was."""
+        before, done = self.__dict__.copy(), False
+        try:
+            yield
+            done = True
+        finally:
+            if not done:
+                self.__dict__ = before
 
     def _check_parameters(self) -> None:
         """Check every hyperparameter against `limits`: name -> (what it must be, test)."""

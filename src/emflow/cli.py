@@ -74,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     perhaps = _part("model", nargs="?", metavar="MODEL", help="a file that `emflow fit` wrote; default: fit to IN")
     unseen = _part("--unseen", choices=("error", "missing"), help="what a category is that the model does not know")
     draws = _part("--draws", type=_whole(1), default=5, metavar="N", help="default: %(default)s")
+    draws.add_argument(
+        "--bootstrap", action="store_true",
+        help="fit for each draw, to a bootstrap sample of the rows of IN, so that pooled standard errors are right",
+    )  # fmt: skip
     for name, parts, summary in (
         ("impute", [table, output, fitting], "fill the holes of a table"),
         ("fit", [table, written, fitting], "fit a model to a table, to fill others like it"),
@@ -129,7 +133,25 @@ def _fitting() -> argparse.ArgumentParser:
         "--kinds", type=_kinds, default={}, metavar="age=integer,grade=low<middle<high",
         help=f"kinds of columns that are not what they look like: {', '.join(KINDS)}, or categories in their order",
     )  # fmt: skip
+    part.add_argument(
+        "--bounds", type=_bounds, default={}, metavar="age=0:120,weight=0:",
+        help="least and greatest values that may be filled in; default: the observed range",
+    )  # fmt: skip
     return part
+
+
+def _bounds(text: str) -> dict[str, tuple[float | None, float | None]]:
+    bounds: dict[str, tuple[float | None, float | None]] = {}
+    for part in text.split(","):
+        name, separator, ends = part.rpartition("=")
+        try:
+            low, high = (float(end) if end else None for end in ends.split(":"))
+        except ValueError:
+            separator = ""
+        if not separator:
+            raise argparse.ArgumentTypeError(f"{part!r} is not like age=0:120 or weight=0:")
+        bounds[name] = low, high
+    return bounds
 
 
 def _kinds(text: str) -> dict[str, Any]:

@@ -58,12 +58,12 @@ def draw(arguments: argparse.Namespace) -> None:
         source = _read(arguments)
         imputer, frame = _fit(arguments, source), source.frame
     else:
-        if arguments.kinds or arguments.max_time or arguments.method:
-            raise EMFlowError("--kinds, --max-time and --method are for fitting: leave them out, or leave out MODEL")
+        if arguments.kinds or arguments.bounds or arguments.max_time or arguments.method:
+            raise EMFlowError("--kinds, --bounds, --max-time and --method are for fitting: leave them or MODEL out")
         imputer, source = _load(arguments)
         frame = _columns_of(imputer, source)
         imputer.random_state = imputer.random_state if arguments.seed is None else arguments.seed
-    draws = imputer.sample_imputations(frame, arguments.draws)
+    draws = imputer.sample_imputations(frame, arguments.draws, bootstrap=arguments.bootstrap)
     for output, form, filled in zip(outputs, forms, draws, strict=True):
         _write(output, form, source, filled.select(source.frame.column_names), arguments)
 
@@ -150,8 +150,8 @@ def _say(arguments: argparse.Namespace, text: str) -> None:
 
 def _new(arguments: argparse.Namespace) -> StagedImputer:
     return METHODS[arguments.method or "emflow"](
-        kinds=arguments.kinds or None, max_time=arguments.max_time, random_state=arguments.seed or 0,
-        verbose=not arguments.quiet,
+        kinds=arguments.kinds or None, bounds=arguments.bounds or None, max_time=arguments.max_time,
+        random_state=arguments.seed or 0, verbose=not arguments.quiet,
     )  # fmt: skip
 
 

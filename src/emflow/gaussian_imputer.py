@@ -153,11 +153,12 @@ class GaussianImputer(StagedImputer):
         if self.layout_ is None:
             raise DataError("partial_fit is for tables, not for images")
         holed = np.flatnonzero(self.layout_.holes(X, rows, missing).any(0)).tolist()
-        self.indicated_ = sorted({*self.indicated_, *holed})
-        before, self.schema_ = self.schema_, self.schema_.widened(rows, self.layout_)
-        x, holes = self._tensors(rows)
-        known = Statistics.behind(self._rescaled(before), self.n_seen_)
-        return self._learn(x, holes, None if weight is None else torch.from_numpy(weight).to(x), known=known)
+        with self._unless_it_fails():
+            self.indicated_ = sorted({*self.indicated_, *holed})
+            before, self.schema_ = self.schema_, self.schema_.widened(rows, self.layout_)
+            x, holes = self._tensors(rows)
+            known = Statistics.behind(self._rescaled(before), self.n_seen_)
+            return self._learn(x, holes, None if weight is None else torch.from_numpy(weight).to(x), known=known)
 
     def _rescaled(self, before: Schema) -> Gaussian:
         """Return the Gaussian, as EM left it, that was fitted with another schema, in the units of this one."""

@@ -7,10 +7,11 @@ import os
 import sys
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from tqdm.auto import tqdm
 from emflow import files
 from emflow.errors import DataError, DivergedError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
+from emflow.further import in_units_of, stored_rows
 from emflow.latent.gaussian import Gaussian
 from emflow.latent.patterns import WIDE, Patterns
 from emflow.latent.start import stationary_start
@@ -45,6 +47,7 @@ EM_IMAGES = 10_000  # with so many of them
 VALIDATED = 2000  # images in which pixels are hidden;
 ENOUGH_HIDDEN = 500  # so many cells of tables
 IMAGE_STEPS = 500  # of its training
+GOING_ON = 1 / 3  # of the steps, where training goes on with further rows
 ENOUGH_ROWS = 700  # of a table, for the learned E-step to be of use
 
 
@@ -160,6 +163,8 @@ class EMFlowImputer(StagedImputer):
     best_iteration_ : int
         The one that was kept, counted from 1; `transform` replays the stages up to it. 0 if none of them was better
         on the hidden cells than the Gaussian from which training started, by a standard error.
+    n_seen_ : float
+        Rows learnt from, or the sum of their weights.
     stages_, latent_mean_, latent_covariance_
         The fitted flows and Gaussians, and mean and covariance of the last Gaussian.
 
@@ -307,10 +312,44 @@ class EMFlowImputer(StagedImputer):
         weight, X, missing, initial = weighed(sample_weight, X, missing, initial)
         return self._fit_rows(self._read_new(X, missing, weight), weight, initial, started)
 
+    def partial_fit(
+        self, X: Any, y: Any = None, *, missing: Any = None, sample_weight: ArrayLike | None = None
+    ) -> EMFlowImputer:
+        """Learn from further rows as well: the next part of a table that comes in parts, or of a stream.
+
+        The first call is a `fit`. After that, the rows that the model keeps (`store_rows`) stand for all before them:
+        the Gaussian is fitted to them and the new ones, and training of the learned E-step goes on from where it was,
+        with a third of the steps. Ranges grow with the rows. Columns, their kinds and categories are those of the first
+        part: others are an error. For tables whose E-step is learnt, without outer iterations.
+        """
+        if not hasattr(self, "stages_"):
+            return self.fit(X, y, missing=missing, sample_weight=sample_weight)
+        started = time.monotonic()
+        self._check_parameters()
+        weight, X, missing = weighed(sample_weight, X, missing)
+        rows = self._read(X, missing)
+        if self.layout_ is None:
+            raise DataError("partial_fit is for tables, not for images")
+        kept = stored_rows(cast(TableRefinement | None, self.refinement_), self.schema_, rows)
+        new = np.ones(len(rows)) if weight is None else weight
+        weight = np.concatenate([np.full(len(kept), self.n_seen_ / len(kept)), new])
+        holed = np.flatnonzero(self.layout_.holes(X, rows, missing).any(0)).tolist()
+        schema = self.schema_.widened(rows, self.layout_)
+        earlier = in_units_of(schema, cast(TableRefinement, self.refinement_), self.schema_)
+        with self._unless_it_fails():
+            self.schema_, self.indicated_ = schema, sorted({*self.indicated_, *holed})
+            return self._fit_rows(np.concatenate([kept, rows]), weight, started=started, earlier=earlier)
+
     def _fit_rows(
-        self, X: Array, weight: Array | None = None, initial: Any = None, started: float | None = None
+        self,
+        X: Array,
+        weight: Array | None = None,
+        initial: Any = None,
+        started: float | None = None,
+        earlier: TableRefinement | None = None,
     ) -> EMFlowImputer:
         started = time.monotonic() if started is None else started
+        self.n_seen_ = float(len(X) if weight is None else weight.sum())
         self._check_fill(len(X))
         start = None if initial is None else self._read_initial(initial, X)
         saved = self._saved()
@@ -325,7 +364,7 @@ class EMFlowImputer(StagedImputer):
             verbose=bool(self.verbose),
         )
         refines = self._refines(len(run.x_hat))
-        refinement, done = self._refine(run, started) if refines else (None, True)
+        refinement, done = self._refine(run, started, earlier) if refines else (None, True)
         self.timed_out_ = bool(not done or (self._time_left(started) <= 0 and not run.finished))
         self.history_ = run.history
         self.n_iter_ = run.iteration
@@ -420,7 +459,7 @@ class EMFlowImputer(StagedImputer):
         return fill_nearest(middle, missing, self.image_shape_)
 
     @torch.no_grad()
-    def _refine(self, run: Run, started: float) -> tuple[Refinement | None, bool]:
+    def _refine(self, run: Run, started: float, earlier: TableRefinement | None) -> tuple[Refinement | None, bool]:
         """Learn the E-step that refines what the stages fill in; None if it does not help on the hidden cells.
 
         Return also whether there was time for all of its steps.
@@ -430,7 +469,7 @@ class EMFlowImputer(StagedImputer):
             return None, False
         x, missing = run.x_hat.to(run.precision), run.patterns.missing
         try:
-            refinement, records, n_steps = self._learn(run, x, missing, left)
+            refinement, records, n_steps = self._learn(run, x, missing, left, earlier)
         except DivergedError as diverged:
             warnings.warn(f"{diverged}. Kept: what was learnt before it.", RuntimeWarning, stacklevel=3)
             return None, True
@@ -458,7 +497,9 @@ class EMFlowImputer(StagedImputer):
         return refinement if better else None, done
 
     @torch.enable_grad()
-    def _learn(self, run: Run, x: Tensor, missing: Tensor, left: float) -> tuple[Refinement, list[dict[str, Any]], int]:
+    def _learn(
+        self, run: Run, x: Tensor, missing: Tensor, left: float, earlier: TableRefinement | None
+    ) -> tuple[Refinement, list[dict[str, Any]], int]:
         """Return the learned E-step, the history of its training, and the steps that this should have."""
         data = x, missing, partial(self._replay, run.model)
         options = run.generator, left, bool(self.verbose)
@@ -466,7 +507,11 @@ class EMFlowImputer(StagedImputer):
             n_steps = self.refine_steps or IMAGE_STEPS
             return *fit_images(*data, self.image_shape_, n_steps, *options, run.weight), n_steps
         size = self._size(len(x), missing.any(0).float().mean().item())
-        return *fit_tables(*data, size, *options, self._owner(), run.weight), size.n_steps
+        if earlier is not None and self.refine_steps is None:
+            size = replace(size, n_steps=math.ceil(size.n_steps * GOING_ON))
+        if earlier is not None and (earlier.shape["width"] != size.width or not size.n_reference):
+            earlier = None  # settings have changed: there is nothing to go on from
+        return *fit_tables(*data, size, *options, self._owner(), run.weight, earlier), size.n_steps
 
     def _size(self, n_rows: int, lacking: float = 1.0) -> Size:
         """Return the size of the E-step that is learnt from so many rows of a table, of whose columns a share lacks."""
@@ -521,4 +566,4 @@ class EMFlowImputer(StagedImputer):
         return tensors, header
 
     def _fitted_scalars(self) -> list[str]:
-        return [*super()._fitted_scalars(), "best_iteration_", "timed_out_"]
+        return [*super()._fitted_scalars(), "best_iteration_", "timed_out_", "n_seen_"]

@@ -21,6 +21,7 @@ KNOWN["base"] = {"limits", "table", "errors"}
 KNOWN["baselines"] = {"base", "limits", "flow", "table", "errors", "threads", "baselines"}
 KNOWN["pool"] = {"errors"}
 KNOWN["bootstrap"] = {"errors", "table"}
+KNOWN["further"] = {"errors", "refine", "table"}
 KNOWN["plot"] = {"errors", "evaluation", "plot", "staged", "table"}
 KNOWN["report"] = {"evaluation", "files", "imputer", "plot", "report", "staged", "table"}
 KNOWN["missingness"] = KNOWN["metrics"] = KNOWN["datasets"] = {"errors", "datasets"}
@@ -33,6 +34,7 @@ IMPORTERS = {
         "imputer",
         "gaussian_imputer",
         "bootstrap",
+        "further",
         "evaluation",
         "plot",
         "report",

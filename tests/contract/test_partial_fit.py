@@ -1,10 +1,11 @@
-"""A Gaussian that is fitted part by part comes near to one fitted to all rows."""
+"""A Gaussian, or a learned E-step, that is fitted part by part comes near to one fitted to all rows."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from emflow import DataError, GaussianImputer
+import emflow.imputer
+from emflow import DataError, EMFlowImputer, GaussianImputer
 
 
 def table(n=600, rate=0.3, seed=0):
@@ -102,3 +103,96 @@ def test_parts_are_of_tables():
     images = np.random.default_rng(0).normal(size=(20, 2, 2))
     with pytest.raises(DataError, match="partial_fit is for tables"):
         GaussianImputer().partial_fit(images).partial_fit(images)
+
+
+# --- the learned E-step
+
+
+def waves(n, seed=0):
+    """Two columns that a third one bends, and a code that they decide; the later rows have a wider range."""
+    rng = np.random.default_rng(seed)
+    t = rng.uniform(-1, 1, n) * np.where(np.arange(n) < n // 2, 1.0, 1.5)
+    return np.column_stack([10 * t, np.sin(3 * t), np.cos(3 * t), np.where(t > 0.2, 7.0, 3.0)])
+
+
+def with_holes(X, seed=0):
+    return np.where(np.random.default_rng(seed).random(X.shape) < 0.2, np.nan, X)
+
+
+def learned(**parameters):
+    return EMFlowImputer(**({"refine": "on", "refine_steps": 120, "random_state": 0} | parameters))
+
+
+def rmse(imputer, X):
+    holes = with_holes(X, 9)
+    return np.sqrt(((imputer.transform(holes) - X)[np.isnan(holes)] ** 2).mean())
+
+
+@pytest.fixture(scope="module")
+def parts():
+    X = with_holes(waves(900))
+    return X[:450], X[450:]
+
+
+@pytest.fixture(scope="module")
+def fitted(parts):
+    return learned().fit(parts[0])
+
+
+def copy_of(imputer, tmp_path):
+    imputer.save(tmp_path / "model")
+    return EMFlowImputer.load(tmp_path / "model")
+
+
+def test_a_learned_e_step_learns_from_further_rows_and_forgets_none(parts, fitted, tmp_path):
+    later, earlier = waves(2000, seed=1)[1000:], waves(2000, seed=2)[:1000]
+    both = copy_of(fitted, tmp_path).partial_fit(parts[1])
+    alone = learned().fit(parts[1])
+    assert both.n_seen_ == 900
+    assert rmse(both, later) < 0.8 * rmse(fitted, later)  # it has never seen that far out
+    assert rmse(both, earlier) < rmse(alone, earlier)
+    assert len(both.refinement_.reference.x) == 900
+    assert both.schema_.high[0] == np.nanmax(parts[1][:, 0])
+
+
+def test_training_goes_on(parts, fitted, tmp_path):
+    """The loss of the first steps is less than that of as few from the start."""
+    again = copy_of(fitted, tmp_path).set_params(refine_steps=10).partial_fit(parts[0])
+    afresh = learned(refine_steps=10).fit(parts[0])
+    losses = [imputer.history_["refine"][-1]["loss"] for imputer in (again, afresh)]
+    assert losses[0] < 0.85 * losses[1]
+
+
+def test_stored_codes_stay_codes(parts, fitted, tmp_path):
+    both = copy_of(fitted, tmp_path).partial_fit(parts[1])
+    bins = both.refinement_.bins
+    assert (bins.log_share[3] > -1e3).sum() == 2
+    assert bins.lower[3, :2].tolist() == bins.upper[3, :2].tolist()
+
+
+def test_parts_are_saved_with_what_they_stand_for(parts, fitted, tmp_path):
+    assert copy_of(fitted, tmp_path).n_seen_ == 450
+    twice = copy_of(fitted, tmp_path).partial_fit(parts[1], sample_weight=np.full(450, 2.0))
+    assert twice.n_seen_ == 1350
+
+
+def test_without_stored_rows_there_is_an_error(parts):
+    for imputer in (learned(store_rows=False), learned(refine="off", n_iterations=1)):
+        imputer.fit(parts[0])
+        with pytest.raises(DataError, match="the model keeps no rows"):
+            imputer.partial_fit(parts[1])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_part_that_fails_leaves_the_model_as_it_was(parts, fitted, tmp_path, monkeypatch, error):
+    model = copy_of(fitted, tmp_path)
+    before = model.transform(parts[1]), model.n_seen_, model.schema_
+
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(emflow.imputer, "fit_tables", fail)
+    with pytest.raises(error):
+        model.partial_fit(parts[1])
+    np.testing.assert_array_equal(model.transform(parts[1]), before[0])
+    assert (model.n_seen_, model.schema_) == before[1:]

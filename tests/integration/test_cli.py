@@ -107,6 +107,23 @@ def test_draws_by_another_seed(table):
     assert Path("1-1.csv").read_text() != Path("2-1.csv").read_text()
 
 
+@pytest.mark.parametrize("with_model", [True, False])
+def test_draws_by_bootstrap_are_those_of_python(with_model, table):
+    fit()
+    inputs = ["m.safetensors", "IN.csv"] if with_model else ["IN.csv", "--method", "gaussian"]
+    assert main(["draw", *inputs, "-o", "draw.csv", "--draws", "2", "--bootstrap", "--quiet"]) == 0
+    frame = pd.read_csv("IN.csv", na_values="?", skipinitialspace=True)
+    expected = GaussianImputer(random_state=0).fit(frame).sample_imputations(frame, 2, bootstrap=True)
+    for number, draw in enumerate(expected, start=1):
+        np.testing.assert_allclose(pd.read_csv(f"draw-{number}.csv").to_numpy(), draw.to_numpy(), rtol=1e-6)
+
+
+def test_bounds_hold(table):
+    assert main(["impute", "IN.csv", "-o", "OUT.csv", "--bounds", "a=9:,b=:-9,c=-7:-6", *QUICK]) == 0
+    filled = pd.read_csv("OUT.csv").to_numpy()[[5 * n for n in range(9)], [n % 3 for n in range(9)]]
+    assert (filled.reshape(3, 3) == [9, -9, -6]).all()  # all others are about zero
+
+
 def test_evaluate_prints_what_evaluate_gives(table, capsys):
     assert main(["evaluate", "IN.csv", "--method", "gaussian", "--quiet"]) == 0
     frame = pd.read_csv("IN.csv", na_values="?", skipinitialspace=True)
@@ -282,6 +299,8 @@ def test_a_file_of_another_format_is_named(name, content, folder, capsys):
         ("transform array IN.csv -o OUT.csv", "array was not fitted to a table whose columns have names"),
         ("draw m.safetensors IN.csv -o -", "draws are several files"),
         ("draw m.safetensors IN.csv -o OUT.csv --max-time 3", "are for fitting"),
+        ("draw m.safetensors IN.csv -o OUT.csv --bounds a=0:1", "are for fitting"),
+        ("impute IN.csv -o OUT.csv --bounds d=0:", "there is no column 'd'"),
         ("draw IN.csv -o drawn.csv", r"drawn-2\.csv exists"),
         ("info IN.csv", r"IN\.csv is not a whole emflow file"),
     ],
@@ -298,7 +317,7 @@ def test_mistakes_are_told_in_a_line(arguments, message, table, monkeypatch, cap
     GaussianImputer().fit(table[0]).save("array")
     before = {path: path.stat().st_mtime_ns for path in Path().iterdir()}
     monkeypatch.setattr(GaussianImputer, "fit", lambda *_: pytest.fail("hours of work before the mistake is noticed"))
-    if "kinds" not in arguments:
+    if "--kinds" not in arguments and "--bounds d" not in arguments:
         monkeypatch.setattr(EMFlowImputer, "fit", lambda *_: pytest.fail("hours of work before the mistake is noticed"))
     assert main(arguments.split()) == 1
     assert_one_line(capsys, message)
@@ -310,6 +329,9 @@ def test_mistakes_are_told_in_a_line(arguments, message, table, monkeypatch, cap
     [
         ("--kinds a=number", "'number' of 'a' is no kind; there are continuous, integer"),
         ("--kinds a", "'a' is not like age=integer"),
+        ("--bounds a=1", "'a=1' is not like age=0:120"),
+        ("--bounds 0:1", "'0:1' is not like age=0:120"),
+        ("--bounds a=low:1", "'a=low:1' is not like age=0:120"),
         ("--seed -1", "'-1' is not a whole number of at least 0"),
         ("--max-time soon", "'soon' is not a number of seconds"),
         ("--max-time 0", "'0' is not a number of seconds"),

@@ -104,6 +104,16 @@ class TableNetwork(nn.Module):
         self.last = nn.Parameter(torch.zeros(n_columns, width, n_bins))
         self.bias = nn.Parameter(torch.zeros(n_columns, n_bins))
 
+    @torch.no_grad()
+    def go_on_from(self, other: TableNetwork, within: Tensor) -> None:
+        """Take over the weights of a network with other bins, of which each of ours lies within one (p, b)."""
+        state = other.state_dict()
+        for name in ("last", "bias") if self.width else ():
+            weight = state[name]
+            place = within if name == "bias" else within[:, None].expand(-1, self.width, -1)
+            state[name] = weight.gather(-1, place)
+        self.load_state_dict(state)
+
     def forward(
         self, ramps: Tensor, z_hat: Tensor, missing: Tensor, near: Neighbours | None, cells: Cells, bins: Bins
     ) -> Tensor:

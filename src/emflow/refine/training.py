@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 from emflow.errors import DivergedError, ParameterError
-from emflow.order import shuffled
+from emflow.order import sample, shuffled
 from emflow.progress import progress as show_progress
 from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
@@ -126,6 +126,7 @@ def fit_tables(
     verbose: bool = False,
     owner: Tensor | None = None,
     weight: Tensor | None = None,
+    earlier: TableRefinement | None = None,
 ) -> tuple[TableRefinement, list[dict[str, Any]]]:
     """Return the E-step learnt from the rows x (n, p), and a history; its last record has whether all trees are grown.
 
@@ -139,20 +140,25 @@ def fit_tables(
         Counts up from 0; columns with the same one are hidden together.
     weight : Tensor of shape (n,), optional
         Rows are shown in proportion to it.
+    earlier : TableRefinement, optional
+        An E-step for the same columns, of the same width, from whose network training goes on.
     """
     started, seed = time.monotonic(), int(torch.randint(2**31, (), generator=generator))
     with torch.random.fork_rng(devices=[]), few_threads(size.batch_size * size.width):
         torch.manual_seed(seed)  # weights and dropout know no generator; what the caller has seeded is put back
-        model, rows = _begin(x, missing, complete, size, generator)
+        model, rows = _begin(x, missing, complete, size, generator, weight, earlier)
         owner = torch.arange(x.shape[1]) if owner is None else owner
         examples = _Examples(x, missing, complete, model, rows, owner, size, generator, weight)
         left = (1 - GROWING * bool(size.n_trees)) * max_time - (time.monotonic() - started)
-        history, unexplained = _train(model, examples, size, max(left, SHORTEST), verbose)
+        history, unexplained = _train(model, examples, size, max(left, SHORTEST), verbose, fresh=earlier is None)
     if size.n_trees:
         wanted = missing.any(0) | ~missing.any()  # complete columns have trees only where all are complete
-        rows = torch.randperm(len(x), generator=generator)[:GROWN_ROWS].to(x.device)
+        rows = sample(len(x), GROWN_ROWS, generator, weight).to(x.device)
         x, missing = x.index_select(0, rows), missing.index_select(0, rows)
-        weight = None if weight is None else weight.index_select(0, rows)
+        if weight is not None:
+            weight = (
+                None if len(rows) < len(weight) else weight.index_select(0, rows)
+            )  # who is drawn by it, counts once
         filled = model.standard(model.complete(complete(x, missing), missing, clip=False))
         left = max_time - (time.monotonic() - started)
         forest, history[-1]["forest"] = grow(
@@ -163,23 +169,36 @@ def fit_tables(
 
 
 def _begin(
-    x: Tensor, missing: Tensor, complete: Complete, size: Size, generator: torch.Generator
+    x: Tensor,
+    missing: Tensor,
+    complete: Complete,
+    size: Size,
+    generator: torch.Generator,
+    weight: Tensor | None,
+    earlier: TableRefinement | None,
 ) -> tuple[TableRefinement, Tensor]:
     """Learn all that needs no gradient: scales, bins, encoding, reference rows; return also which rows these are."""
-    seen = (~missing).sum(0).clamp_min(1)
-    mean = x.masked_fill(missing, 0).sum(0) / seen
-    scale = ((x - mean).masked_fill(missing, 0).square().sum(0) / seen).sqrt()
-    scale = torch.where(scale > 0, scale, 1)
+    if earlier is None:
+        seen = (~missing).sum(0).clamp_min(1)
+        mean = x.masked_fill(missing, 0).sum(0) / seen
+        scale = ((x - mean).masked_fill(missing, 0).square().sum(0) / seen).sqrt()
+        scale = torch.where(scale > 0, scale, 1)
+    else:
+        mean, scale = earlier.mean.to(x), earlier.scale.to(x)
     standard = ((x - mean) / scale).float().cpu()
     holes = missing.cpu()
-    bins, encoding = Bins.learn(standard, holes, size.n_bins), Encoding.learn(standard, holes, size.n_pieces)
-    rows = torch.randperm(len(x), generator=generator)[: size.n_reference].to(x.device)
+    bins = Bins.learn(standard, holes, size.n_bins)
+    encoding = Encoding.learn(standard, holes, size.n_pieces) if earlier is None else earlier.encoding
+    rows = sample(len(x), size.n_reference, generator, weight).to(x.device)
     model = TableRefinement(
         x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.width,
         n_trees=0, n_nodes=0, dropout=size.dropout,
     )  # fmt: skip
     model.bins, model.encoding, model.mean, model.scale = bins, encoding, mean.float(), scale.float()
     model.to(x.device)
+    if earlier is not None:
+        model.network.go_on_from(earlier.network, earlier.bins.index(model.bins.centre.mT).mT)
+        model.reference.weight = earlier.reference.weight
     if len(rows):
         holes = missing.index_select(0, rows)
         model.reference.x = near_enough(model.standard(complete(x.index_select(0, rows), holes)))
@@ -246,7 +265,7 @@ class _Examples:
 
 
 def _train(
-    model: TableRefinement, examples: _Examples, size: Size, max_time: float, verbose: bool
+    model: TableRefinement, examples: _Examples, size: Size, max_time: float, verbose: bool, fresh: bool
 ) -> tuple[list[dict[str, Any]], Tensor]:
     """Train the network; return a history, and the share of each column's variance (p,) that it left in the end."""
     network, bins = model.network, model.bins
@@ -259,7 +278,7 @@ def _train(
     for step, (batch, x, x_bin, cells) in enumerate(examples, start=1):
         at = cells.row * len(asked) + cells.column
         truth = x.take(at)
-        if step == 1:
+        if fresh and step == 1:
             _set_scale(network, batch.z_hat.take(at) - truth, cells.column)
         for group in optimiser.param_groups:
             group["lr"] = group["haste"] * size.learning_rate * _schedule(progress)
