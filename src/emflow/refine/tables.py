@@ -150,8 +150,10 @@ class TableRefinement(nn.Module):
         """Learn how far from the middle of their distributions the true values of hidden cells lie.
 
         Level l is |2 l - 1| away from the middle. What a share of the hidden cells is away at most, is how far the ends
-        of an interval for this share must be, and how far draws must go. Columns of two values have no say: they have
-        no intervals, and would make those of others too narrow. With too few cells nothing is changed.
+        of an interval for this share must be, and how far draws must go. Intervals are those for a standard error more:
+        other cells of these rows were learnt from, so that they are a little nearer than those of rows to come. Columns
+        of two values have no say: they have no intervals, and would make those of others too narrow. With too few cells
+        nothing is changed.
 
         Parameters
         ----------
@@ -166,9 +168,9 @@ class TableRefinement(nn.Module):
             found.append(self.bins.levels(probability[known], cells.column[known], value[known]))
         if (n := sum(map(len, found))) >= ENOUGH_CELLS:
             level, share = torch.cat(found), torch.linspace(0, 1, SHARES, device=x_hat.device)[1:-1]
-            share = (share * (n + 1) / n).clamp_max(1)  # so that a further cell is covered as often
-            for spread, each in zip(self.spread, (level.mean(1), level.flatten()), strict=True):
-                spread[1:-1] = (2 * each - 1).abs().quantile(share)
+            safe = share + (share * (1 - share) / n).sqrt()
+            for spread, each, at in zip(self.spread, (level.mean(1), level.flatten()), (safe, share), strict=True):
+                spread[1:-1] = (2 * each - 1).abs().quantile(at.clamp_max(1))
 
     def quantiles(self, x_hat: Tensor, missing: Tensor, level: Tensor) -> Tensor:
         """Return the rows x_hat (n, p) d times, with their quantiles at level (d, n, p) in the missing cells."""
