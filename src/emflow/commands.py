@@ -168,6 +168,7 @@ def _load(arguments: argparse.Namespace) -> tuple[StagedImputer, Source]:
     if not hasattr(imputer, "feature_names_in_") or imputer.layout_ is None:
         raise DataError(f"{arguments.model} was not fitted to a table whose columns have names")
     imputer.unseen = arguments.unseen or imputer.unseen
+    imputer.set_params(verbose=not arguments.quiet)
     kinds = {
         str(column.name): "text" if _holds(column) == "texts" else column.kind for column in imputer.layout_.columns
     }

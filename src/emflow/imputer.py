@@ -34,7 +34,7 @@ from emflow.limits import EMFLOW, FILLS, SETTINGS, Limit, check
 from emflow.refine.images import fit_images
 from emflow.refine.kinds import Refinement
 from emflow.refine.tables import TableRefinement
-from emflow.refine.training import Size, fit_tables
+from emflow.refine.training import Size, can_go_on, fit_tables
 from emflow.staged import StagedImputer, plain
 from emflow.table.fill import fill_draw, fill_nearest, hide, hide_alike
 from emflow.table.frame import is_frame
@@ -319,8 +319,9 @@ class EMFlowImputer(StagedImputer):
 
         The first call is a `fit`. After that, the rows that the model keeps (`store_rows`) stand for all before them:
         the Gaussian is fitted to them and the new ones, and training of the learned E-step goes on from where it was,
-        with a third of the steps. Ranges grow with the rows. Columns, their kinds and categories are those of the first
-        part: others are an error. For tables whose E-step is learnt, without outer iterations.
+        with a third of the steps, or `refine_steps`; from the start, if means or deviations of columns have changed by
+        much. Ranges grow with the rows. Columns, their kinds and categories are those of the first part: others are an
+        error. For tables whose E-step is learnt. `checkpoint` is not used.
         """
         if not hasattr(self, "stages_"):
             return self.fit(X, y, missing=missing, sample_weight=sample_weight)
@@ -330,9 +331,8 @@ class EMFlowImputer(StagedImputer):
         rows = self._read(X, missing)
         if self.layout_ is None:
             raise DataError("partial_fit is for tables, not for images")
-        kept = stored_rows(cast(TableRefinement | None, self.refinement_), self.schema_, rows)
-        new = np.ones(len(rows)) if weight is None else weight
-        weight = np.concatenate([np.full(len(kept), self.n_seen_ / len(kept)), new])
+        kept, stands_for = stored_rows(cast(TableRefinement | None, self.refinement_), self.schema_, rows)
+        weight = np.concatenate([stands_for, np.ones(len(rows)) if weight is None else weight])
         holed = np.flatnonzero(self.layout_.holes(X, rows, missing).any(0)).tolist()
         schema = self.schema_.widened(rows, self.layout_)
         earlier = in_units_of(schema, cast(TableRefinement, self.refinement_), self.schema_)
@@ -348,23 +348,28 @@ class EMFlowImputer(StagedImputer):
         started: float | None = None,
         earlier: TableRefinement | None = None,
     ) -> EMFlowImputer:
+        """Fit to rows (n, p) of numbers; the first ones are those that an earlier E-step keeps, if there is one."""
         started = time.monotonic() if started is None else started
         self.n_seen_ = float(len(X) if weight is None else weight.sum())
-        self._check_fill(len(X))
+        n_known = 0 if earlier is None else len(earlier.reference.x)
+        n_rows = max(len(X), ENOUGH_ROWS) if n_known else len(X)  # what is learnt is not given up for having few rows
+        self._check_fill(n_rows)
         start = None if initial is None else self._read_initial(initial, X)
-        saved = self._saved()
-        run = self._begin(X, start, weight, self._seed() if saved is None else saved[1]["seed"])
+        saved = self._saved() if earlier is None else None
+        seed = self._seed() if saved is None else saved[1]["seed"]
+        run = self._begin(X, start, weight, seed, self.settings(n_rows), n_known)
         del X, start  # their memory
         if saved is not None:
             run.restore(*saved)
         train(
             run,
-            after_epoch=(lambda: run.save(self._checkpoint_file())) if self.checkpoint is not None else lambda: None,
+            after_epoch=(lambda: run.save(self._checkpoint_file()))
+            if self.checkpoint and not n_known
+            else lambda: None,
             max_time=self._time_left(started),
             verbose=bool(self.verbose),
         )
-        refines = self._refines(len(run.x_hat))
-        refinement, done = self._refine(run, started, earlier) if refines else (None, True)
+        refinement, done = self._refine(run, started, earlier) if self._refines(n_rows) else (None, True)
         self.timed_out_ = bool(not done or (self._time_left(started) <= 0 and not run.finished))
         self.history_ = run.history
         self.n_iter_ = run.iteration
@@ -407,14 +412,17 @@ class EMFlowImputer(StagedImputer):
     def _time_left(self, started: float) -> float:
         return np.inf if self.max_time is None else self.max_time - (time.monotonic() - started)
 
-    def _begin(self, X: Array, initial: Array | None, weight: Array | None, seed: int) -> Run:
-        """Return a run at its start: cells hidden, holes filled."""
-        settings = self.settings(len(X))
+    def _begin(
+        self, X: Array, initial: Array | None, weight: Array | None, seed: int, settings: Settings, n_known: int
+    ) -> Run:
+        """Return a run at its start: cells hidden, but none in the first rows that are known; holes filled."""
         generator = torch.Generator().manual_seed(seed)
         x, missing = self._tensors(X)
         w = None if weight is None else torch.from_numpy(weight).to(x)
         if self.image_shape_ is None:
-            hidden = hide_alike(x, missing, self.validation_fraction, generator, self._owner(), ENOUGH_HIDDEN)
+            new = x[n_known:], missing[n_known:]
+            hidden = hide_alike(*new, self.validation_fraction, generator, self._owner(), ENOUGH_HIDDEN)
+            hidden = hidden + n_known * x.shape[1]
         else:
             hidden = hide(missing[:VALIDATED], self.validation_fraction, generator, self._owner())
         values = x.take(hidden)
@@ -465,12 +473,15 @@ class EMFlowImputer(StagedImputer):
         Return also whether there was time for all of its steps.
         """
         history = run.history["refine"] = []
-        if (left := self._time_left(started)) <= 0:
+        left = self._time_left(started)
+        if left <= 0 and earlier is None:
             return None, False
         x, missing = run.x_hat.to(run.precision), run.patterns.missing
         try:
             refinement, records, n_steps = self._learn(run, x, missing, left, earlier)
         except DivergedError as diverged:
+            if earlier is not None:
+                raise
             warnings.warn(f"{diverged}. Kept: what was learnt before it.", RuntimeWarning, stacklevel=3)
             return None, True
         history += records
@@ -486,7 +497,7 @@ class EMFlowImputer(StagedImputer):
         errors = [(filled.take(hidden) - truth).abs() for filled in (before, after)]
         for name, error in zip(("validation_rmse_before", "validation_rmse"), errors, strict=True):
             history[-1][name] = (error.square() * emphasis).mean().sqrt().item()
-        better = run.gain(*errors) > CLEAR
+        better = run.gain(*errors) > CLEAR or earlier is not None  # which was better
         if self.verbose:
             outcome = "kept" if better else "no better, so not kept"
             texts = [f"{history[-1][name]:.4f}" for name in ("validation_rmse", "validation_rmse_before")]
@@ -506,11 +517,11 @@ class EMFlowImputer(StagedImputer):
         if self.image_shape_ is not None:
             n_steps = self.refine_steps or IMAGE_STEPS
             return *fit_images(*data, self.image_shape_, n_steps, *options, run.weight), n_steps
-        size = self._size(len(x), missing.any(0).float().mean().item())
+        size = self._size(len(x), (missing.any(0) | ~missing.any()).float().mean().item())
+        if earlier is not None and not can_go_on(earlier, x, missing, size):
+            earlier = None
         if earlier is not None and self.refine_steps is None:
             size = replace(size, n_steps=math.ceil(size.n_steps * GOING_ON))
-        if earlier is not None and (earlier.shape["width"] != size.width or not size.n_reference):
-            earlier = None  # settings have changed: there is nothing to go on from
         return *fit_tables(*data, size, *options, self._owner(), run.weight, earlier), size.n_steps
 
     def _size(self, n_rows: int, lacking: float = 1.0) -> Size:

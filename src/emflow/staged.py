@@ -254,7 +254,7 @@ class StagedImputer(Imputer):
                 setattr(imputer, name, value)
             stages = stages_from_tensors(tensors, header["stages"], torch.device(imputer.device))
             imputer._keep(stages, _refinement(tensors, header["refinement"], imputer.device))
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise FileError(f"{path} lacks a part of a {cls.__name__}: {error}") from error
         return imputer
 

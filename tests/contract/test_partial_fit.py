@@ -109,10 +109,14 @@ def test_parts_are_of_tables():
 
 
 def waves(n, seed=0):
-    """Two columns that a third one bends, and a code that they decide; the later rows have a wider range."""
+    """Two columns that a third one bends, a code that they decide, and a rare flag.
+
+    The later rows have a wider range, and a code of their own.
+    """
     rng = np.random.default_rng(seed)
     t = rng.uniform(-1, 1, n) * np.where(np.arange(n) < n // 2, 1.0, 1.5)
-    return np.column_stack([10 * t, np.sin(3 * t), np.cos(3 * t), np.where(t > 0.2, 7.0, 3.0)])
+    code = np.select([t > 1, t > 0.2], [12.1, 7.3], 3.1)
+    return np.column_stack([10 * t, np.sin(3 * t), np.cos(3 * t), code, rng.random(n) < 0.03])
 
 
 def with_holes(X, seed=0):
@@ -163,17 +167,35 @@ def test_training_goes_on(parts, fitted, tmp_path):
     assert losses[0] < 0.85 * losses[1]
 
 
-def test_stored_codes_stay_codes(parts, fitted, tmp_path):
+def test_stored_codes_stay_codes_and_rare_ones_are_not_lost(parts, fitted, tmp_path):
     both = copy_of(fitted, tmp_path).partial_fit(parts[1])
-    bins = both.refinement_.bins
-    assert (bins.log_share[3] > -1e3).sum() == 2
-    assert bins.lower[3, :2].tolist() == bins.upper[3, :2].tolist()
+    bins, reference = both.refinement_.bins, both.refinement_.reference
+    assert ((bins.log_share > -1e3).sum(1)[3:]).tolist() == [3, 2]
+    assert bins.lower[3, :3].tolist() == bins.upper[3, :3].tolist()
+    rare = (reference.x[:, 4] > 1) & reference.observed[:, 4].bool()
+    assert 0.9 * np.nansum(np.vstack(parts)[:, 4]) <= rare.sum() <= np.nansum(np.vstack(parts)[:, 4])
 
 
-def test_parts_are_saved_with_what_they_stand_for(parts, fitted, tmp_path):
+def test_stored_rows_stand_for_what_was_seen(parts, fitted, tmp_path):
     assert copy_of(fitted, tmp_path).n_seen_ == 450
-    twice = copy_of(fitted, tmp_path).partial_fit(parts[1], sample_weight=np.full(450, 2.0))
-    assert twice.n_seen_ == 1350
+    quick = {"refine_steps": 2, "store_rows": 300}
+    model = copy_of(fitted, tmp_path).set_params(**quick).partial_fit(parts[1], sample_weight=np.full(450, 2.0))
+    for seen in (1350, 1360):  # a few rows do not end it, though there are less than 700 then
+        count = model.refinement_.reference.count
+        assert model.n_seen_ == pytest.approx(seen)
+        assert (len(count), count.sum()) == (300, pytest.approx(seen))
+        model.partial_fit(parts[1][:10])
+
+
+def test_columns_that_change_begin_again(parts, fitted, tmp_path):
+    """Those that are about the same go on in the units that they had."""
+    middles = []
+    for part in (None, parts[1], parts[1] + [100, 0, 0, 0, 0]):
+        model = copy_of(fitted, tmp_path)
+        model = model if part is None else model.partial_fit(part)
+        middles.append(model.refinement_.mean[0].item() * model.schema_.span[0] + model.schema_.low[0])
+    assert middles[1] == pytest.approx(middles[0], abs=1e-4)
+    assert middles[2] > middles[0] + 30
 
 
 def test_without_stored_rows_there_is_an_error(parts):

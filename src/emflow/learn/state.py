@@ -150,7 +150,7 @@ class Run:
             return self.iteration
         records = self.history["iterations"]
         if self.start is not None:
-            records = [record for record in records if record["iteration"] == 0 or record["gain"] > CLEAR]
+            records = [record for record in records if record["iteration"] == 0 or record.get("gain", math.inf) > CLEAR]
         best: dict[str, int] = min(records, key=lambda record: record["validation_rmse"])
         return best["iteration"]
 

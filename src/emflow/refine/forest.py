@@ -1,7 +1,7 @@
 """A small forest for every column: what trees make of a row that the network has completed.
 
 Networks are smooth and trees are not; together they err less than either. The trees are grown by scikit-learn
-and kept as one tensor, so that they are saved, moved and asked like the rest of the model.
+and kept as tensors, so that they are saved, moved and asked like the rest of the model.
 """
 
 from __future__ import annotations

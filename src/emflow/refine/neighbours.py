@@ -11,6 +11,7 @@ from torch.nn import functional
 from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
 
+FURTHEST = 4.0  # standard deviations beyond which distances to neighbours do not grow
 FAR = 0.1  # weight of the squared distance next to the number of cells that agree
 # Scores are rounded: the last digits of a product depend on how many rows are multiplied at once. There are so many
 # steps to one agreeing cell, and what is a whole number of them is far from where the rounding changes.
@@ -40,6 +41,8 @@ class Reference(nn.Module):
         Standardised, with the missing cells filled.
     observed : Tensor of shape (r, p)
         1 where the value was observed, 0 where it was filled.
+    count : Tensor of shape (r,)
+        How many training rows each stands for.
     weight : Tensor of shape (p,)
         Of the columns in the score.
     leaf : Tensor of shape (l, m)
@@ -48,6 +51,7 @@ class Reference(nn.Module):
 
     x: Tensor
     observed: Tensor
+    count: Tensor
     weight: Tensor
     leaf: Tensor
 
@@ -55,18 +59,19 @@ class Reference(nn.Module):
         super().__init__()
         self.register_buffer("x", torch.zeros(n_rows, n_columns))
         self.register_buffer("observed", torch.zeros(n_rows, n_columns))
+        self.register_buffer("count", torch.ones(n_rows))
         self.register_buffer("weight", torch.ones(n_columns))
         self.register_buffer("leaf", torch.full(leaf_shape(n_rows), -1))
 
     def arrange(self) -> None:
         """Put the rows into leaves; after they or the weights are set."""
-        self.leaf = leaves(self.x * self.weight.sqrt())
+        self.leaf = leaves(near_enough(self.x) * self.weight.sqrt())
 
     def prepare(self, bins: Bins, encoding: Encoding) -> None:
         """Compute what the search needs of the rows; after they are arranged or loaded."""
-        self.bin = bins.index(self.x)
-        tents = (encoding.tents(self.x) * self.observed[:, :, None]).flatten(1)
-        code = torch.cat((tents, self.x, self.x.square(), torch.full_like(self.x[:, :1], ROUNDING / STEPS)), 1)
+        self.bin, self.near = bins.index(self.x), near_enough(self.x)
+        tents = (encoding.tents(self.near) * self.observed[:, :, None]).flatten(1)
+        code = torch.cat((tents, self.near, self.near.square(), torch.full_like(tents[:, :1], ROUNDING / STEPS)), 1)
         there = self.leaf >= 0
         members = functional.pad(code, (0, 0, 0, 1))[self.leaf]  # -1 is the last, which is zero
         self.middle = (members.sum(1) / there.sum(1, keepdim=True).clamp_min(1)).mT.contiguous()
@@ -156,3 +161,8 @@ def top(score: Tensor, k: int) -> Tensor:
     best = groups.amax(1).topk(k, 1, sorted=False).indices
     place = groups.gather(2, best[:, None].expand(-1, GROUP, -1)).flatten(1).topk(k, 1, sorted=False).indices
     return best.gather(1, place % k) + place // k * groups.shape[2]
+
+
+def near_enough(x: Tensor) -> Tensor:
+    """Return standardised values with those far outside drawn nearer, so that no distance outweighs all others."""
+    return x.clamp(-FURTHEST, FURTHEST)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from emflow.refine.bins import Bins
+from emflow.refine.neighbours import near_enough
 
 LEAST_SCALE = 0.3  # standard deviations: with a narrower Gaussian the first steps would throw the network off
 SMOOTHING = 0.05  # share of the overall frequencies in those among the neighbours
-FURTHEST = 4.0  # standard deviations beyond which distances to neighbours do not grow
 LACKING = 30.0  # by which the logit of a neighbour is less if it lacks the column
 MULTIPLE = 16  # of rows are multiplied: fewer would be by other routines, with other last digits
 BLOCKS = 2  # of the residual network
@@ -21,7 +21,7 @@ INPUTS = 4  # numbers per column beside its encoding: whether missing, z_hat, me
 
 
 class Cells(NamedTuple):
-    """Which cells distributions are wanted for: row and column of each, one column after the other."""
+    """Which cells of a batch distributions are wanted for: row and column of each, one column after the other."""
 
     row: Tensor
     column: Tensor
@@ -34,7 +34,7 @@ class Cells(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """Training rows like those of a batch: values and whether observed (k, n, p); bins of those wanted (cells, k)."""
+    """Training rows like those of a batch: values and whether observed (n, k, p); bins of those wanted (cells, k)."""
 
     x: Tensor
     observed: Tensor
@@ -62,11 +62,15 @@ class Attention(nn.Module):
         self.exponent = nn.Parameter(torch.full((n_columns,), 0.3))  # of their histogram
 
     def forward(self, x: Tensor, observed: Tensor, near: Neighbours) -> Tensor:
-        """Return weights (k, n, p) that sum to one over the neighbours."""
-        apart = (near_enough(x) - near.x) * observed
-        alike = torch.exp(apart.abs() * -self.sharpness.exp()) * (near.observed * observed)
+        """Return weights (n, k, p) that sum to one over the neighbours.
+
+        Neighbours are not the first dimension, though sums over it were faster: the last digits would then depend on
+        the other rows of the batch.
+        """
+        apart = (near_enough(x)[:, None] - near.x) * observed[:, None]
+        alike = torch.exp(apart.abs() * -self.sharpness.exp()) * (near.observed * observed[:, None])
         logit = alike @ functional.softplus(self.agree) - apart.square() @ functional.softplus(self.distance)
-        return logit.add(near.observed, alpha=LACKING).softmax(0)
+        return logit.add(near.observed, alpha=LACKING).softmax(1)
 
 
 class TableNetwork(nn.Module):
@@ -135,11 +139,11 @@ class TableNetwork(nn.Module):
             assert near is not None
             weight = self.attention(z_hat, (~missing).to(z_hat), near)
             part = weight * near.x
-            mean = part.sum(0)
-            variance = (part * near.x).sum(0) - mean.square()
+            mean = part.sum(1)
+            variance = (part * near.x).sum(1) - mean.square()
             inputs += [mean, variance.clamp_min(1e-6).sqrt()]
             histogram = weight.new_zeros(len(row), self.n_bins).scatter_add_(
-                1, near.bin, weight.flatten(1).index_select(1, at).mT
+                1, near.bin, weight.mT.flatten(0, 1).index_select(0, at)
             )
             frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
             base = _around(base, centre, mean.take(at), self.attention.log_scale.take(column))
@@ -180,11 +184,6 @@ class Block(nn.Module):
         return h + outer
 
 
-def near_enough(x: Tensor) -> Tensor:
-    """Return standardised values with those far outside drawn nearer, so that no distance outweighs all others."""
-    return x.clamp(-FURTHEST, FURTHEST)
-
-
 def _around(base: Tensor, centre: Tensor, middle: Tensor, log_scale: Tensor) -> Tensor:
     """Return log-probabilities (cells, b) times a bell around the middle (cells,) of each cell."""
     away = (centre - middle[:, None]) * torch.exp(-log_scale)[:, None]
@@ -193,7 +192,7 @@ def _around(base: Tensor, centre: Tensor, middle: Tensor, log_scale: Tensor) -> 
 
 def _dropout(h: Tensor, share: float, training: bool) -> Tensor:
     """Drop a share of the numbers, rounded to 1/256, by random bytes: eight of them are drawn at once."""
-    dropped = round(256 * share)
+    dropped = min(255, round(256 * share))
     if not (training and dropped):
         return h
     words = torch.empty(-(-h.numel() // 8), dtype=torch.int64, device=h.device).random_(-(2**63), None)

@@ -13,8 +13,8 @@ from torch.nn.functional import pad
 from emflow.refine.bins import IMPOSSIBLE, Bins
 from emflow.refine.encoding import Encoding
 from emflow.refine.forest import Forest
-from emflow.refine.neighbours import Reference
-from emflow.refine.network import MULTIPLE, Cells, Neighbours, TableNetwork, near_enough
+from emflow.refine.neighbours import Reference, near_enough
+from emflow.refine.network import MULTIPLE, Cells, Neighbours, TableNetwork
 
 BLOCK = 8192  # rows that the forest completes together;
 CHUNK = 512  # so many of them the network
@@ -100,8 +100,8 @@ class TableRefinement(nn.Module):
         ramps = self.encoding.ramps(z_hat).masked_fill(missing[:, :, None], 0)
         rows = None
         if near.shape[1]:
-            tables, number = (self.reference.x, self.reference.observed), near.mT.flatten()
-            x, observed = (table.index_select(0, number).view(near.shape[1], *z_hat.shape) for table in tables)
+            tables = (self.reference.near, self.reference.observed)
+            x, observed = (table.index_select(0, near.flatten()).view(*near.shape, -1) for table in tables)
             place = near.index_select(0, cells.row) * z_hat.shape[1] + cells.column[:, None]
             rows = Neighbours(x, observed, self.reference.bin.take(place))
         logit: Tensor = self.network(ramps, z_hat, missing, rows, cells, self.bins)

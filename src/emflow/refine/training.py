@@ -24,7 +24,7 @@ from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
 from emflow.refine.forest import grow
 from emflow.refine.images import Complete
-from emflow.refine.network import LEAST_SCALE, Cells, TableNetwork, near_enough
+from emflow.refine.network import LEAST_SCALE, Cells, TableNetwork
 from emflow.refine.tables import Batch, TableRefinement
 from emflow.threads import few_threads
 
@@ -37,6 +37,7 @@ NARROW = 200  # columns beyond which neighbours are not looked up, nor trees gro
 GROWN_ROWS = 16_000  # that trees are grown on,
 GROWING = 0.2  # in this share of the time, where that is short
 SHORTEST = 1e-3  # seconds for the network, which suffice for a step
+MOST_MOVED, MOST_WIDER = 1.0, 2.0  # columns may be, in standard deviations, for training to go on with further rows
 EXAMPLES = 4096  # rows that are hidden, filled and looked up together,
 SPARE = 2  # times as many are drawn: in some nothing comes to be hidden
 
@@ -141,7 +142,7 @@ def fit_tables(
     weight : Tensor of shape (n,), optional
         Rows are shown in proportion to it.
     earlier : TableRefinement, optional
-        An E-step for the same columns, of the same width, from whose network training goes on.
+        An E-step from whose network training goes on; see `can_go_on`.
     """
     started, seed = time.monotonic(), int(torch.randint(2**31, (), generator=generator))
     with torch.random.fork_rng(devices=[]), few_threads(size.batch_size * size.width):
@@ -153,12 +154,9 @@ def fit_tables(
         history, unexplained = _train(model, examples, size, max(left, SHORTEST), verbose, fresh=earlier is None)
     if size.n_trees:
         wanted = missing.any(0) | ~missing.any()  # complete columns have trees only where all are complete
-        rows = sample(len(x), GROWN_ROWS, generator, weight).to(x.device)
+        rows, count = (part.to(x.device) for part in sample(len(x), GROWN_ROWS, generator, weight))
         x, missing = x.index_select(0, rows), missing.index_select(0, rows)
-        if weight is not None:
-            weight = (
-                None if len(rows) < len(weight) else weight.index_select(0, rows)
-            )  # who is drawn by it, counts once
+        weight = None if weight is None else count
         filled = model.standard(model.complete(complete(x, missing), missing, clip=False))
         left = max_time - (time.monotonic() - started)
         forest, history[-1]["forest"] = grow(
@@ -178,18 +176,12 @@ def _begin(
     earlier: TableRefinement | None,
 ) -> tuple[TableRefinement, Tensor]:
     """Learn all that needs no gradient: scales, bins, encoding, reference rows; return also which rows these are."""
-    if earlier is None:
-        seen = (~missing).sum(0).clamp_min(1)
-        mean = x.masked_fill(missing, 0).sum(0) / seen
-        scale = ((x - mean).masked_fill(missing, 0).square().sum(0) / seen).sqrt()
-        scale = torch.where(scale > 0, scale, 1)
-    else:
-        mean, scale = earlier.mean.to(x), earlier.scale.to(x)
+    mean, scale = moments(x, missing) if earlier is None else (earlier.mean.to(x), earlier.scale.to(x))
     standard = ((x - mean) / scale).float().cpu()
     holes = missing.cpu()
     bins = Bins.learn(standard, holes, size.n_bins)
     encoding = Encoding.learn(standard, holes, size.n_pieces) if earlier is None else earlier.encoding
-    rows = sample(len(x), size.n_reference, generator, weight).to(x.device)
+    rows, count = (part.to(x.device) for part in sample(len(x), size.n_reference, generator, weight))
     model = TableRefinement(
         x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.width,
         n_trees=0, n_nodes=0, dropout=size.dropout,
@@ -197,14 +189,31 @@ def _begin(
     model.bins, model.encoding, model.mean, model.scale = bins, encoding, mean.float(), scale.float()
     model.to(x.device)
     if earlier is not None:
+        model.spread = earlier.spread  # unless there are cells to calibrate by
         model.network.go_on_from(earlier.network, earlier.bins.index(model.bins.centre.mT).mT)
         model.reference.weight = earlier.reference.weight
     if len(rows):
         holes = missing.index_select(0, rows)
-        model.reference.x = near_enough(model.standard(complete(x.index_select(0, rows), holes)))
-        model.reference.observed = (~holes).float()
+        model.reference.x = model.standard(complete(x.index_select(0, rows), holes))
+        model.reference.observed, model.reference.count = (~holes).float(), count
         model.reference.arrange()
     return model.ready(), rows
+
+
+def moments(x: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of the observed cells of each column of x (n, p); 1 for a constant one."""
+    seen = (~missing).sum(0).clamp_min(1)
+    mean = x.masked_fill(missing, 0).sum(0) / seen
+    scale = ((x - mean).masked_fill(missing, 0).square().sum(0) / seen).sqrt()
+    return mean, torch.where(scale > 0, scale, 1)
+
+
+def can_go_on(earlier: TableRefinement, x: Tensor, missing: Tensor, size: Size) -> bool:
+    """Return whether training can go on from an earlier E-step: of the same size, with columns about the same."""
+    mean, scale = moments(x, missing)
+    moved, wider = (mean - earlier.mean.to(x)).abs() / earlier.scale.to(x), scale / earlier.scale.to(x)
+    alike = (moved < MOST_MOVED) & (wider < MOST_WIDER) & (wider > 1 / MOST_WIDER)
+    return bool(alike.all()) and earlier.shape["width"] == size.width and size.n_reference > 0
 
 
 class _Examples:

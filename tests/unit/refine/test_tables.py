@@ -99,7 +99,7 @@ def test_a_row_has_its_distributions_whatever_is_beside_it():
     model, _ = learn(5)
     x, missing = curve(70, seed=1), naive.random_missing(70, 3, 0.3)
     whole = model.complete(x, missing, clip=False)
-    for rows in ([3], [60, 2, 2], list(range(50))):
+    for rows in ([3], [60, 2, 2], list(range(16)), list(range(48)), list(range(50))):
         assert torch.equal(model.complete(x[rows], missing[rows], clip=False), whole[rows])
 
 
@@ -146,15 +146,15 @@ def test_attention_is_its_formula():
                     alike = near_observed[i, r, f] * torch.exp(-attention.sharpness[f].exp() * apart.abs())
                     logit[i, r, j] += observed[i, f] * (a[f, j] * alike - b[f, j] * apart**2)
                 logit[i, r, j] -= network.LACKING * (1 - near_observed[i, r, j])
-    neighbours = Neighbours(near.transpose(0, 1), near_observed.transpose(0, 1), torch.zeros(1, k, dtype=torch.long))
-    assert_close(attention(x, observed, neighbours).transpose(0, 1), logit.softmax(1))
+    found = attention(x, observed, Neighbours(near, near_observed, torch.zeros(1, k, dtype=torch.long)))
+    assert_close(found, logit.softmax(1))
 
 
 def test_neighbours_decide_where_they_agree():
     """At the start, with the tilt at zero, a bin that all neighbours are in is the likeliest."""
     model, _ = learn(1)
     fresh = TableNetwork(3, model.bins.centre.shape[1], model.encoding.left.shape[1], 8)
-    near = Neighbours(torch.zeros(5, 1, 3), torch.ones(5, 1, 3), torch.full((1, 5), 4))
+    near = Neighbours(torch.zeros(1, 5, 3), torch.ones(1, 5, 3), torch.full((1, 5), 4))
     z_hat, missing = torch.zeros(1, 3), torch.tensor([[True, False, False]])
     cells = Cells(torch.tensor([0]), torch.tensor([0]))
     flat = model.bins
