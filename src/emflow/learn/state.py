@@ -22,6 +22,7 @@ from emflow.latent.online_em import OnlineEM, Statistics
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage
 
+TINY = 1e-12  # next to an error in scaled units
 CLEAR = 1.0  # standard errors by which something must be better on hidden cells to be kept
 
 
@@ -96,6 +97,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self.fingerprint = self._fingerprint()
+        two_values = ((self.x_hat == 0) | (self.x_hat == 1) | self.patterns.missing).all(0)
+        self.either_or = two_values[self.hidden % self.x_hat.shape[1]]
         self.start_error = self.error(self.x_hat)
         if self.start is not None:
             self.record_iteration(change=0.0, seconds=0.0)
@@ -117,11 +120,12 @@ class Run:
     def gain(self, before: Tensor, after: Tensor) -> float:
         """Return by how many standard errors one error (h,) is less than another, in the mean; 0 without hidden cells.
 
-        Of absolute errors, as of squares a few cells would decide.
+        Of absolute errors, as of squares a few cells would decide; but of squares in columns of two values, where the
+        absolute error of a probability is least at 0 or 1, however uncertain the cell is.
         """
+        before, after = (torch.where(self.either_or, error.square(), error) for error in (before, after))
         gain = (before - after) * self.emphasis(self.hidden)
-        spread = gain.std(correction=0).item() if len(gain) else 0.0
-        return gain.mean().item() / spread * math.sqrt(len(gain)) if spread else 0.0
+        return math.sqrt(len(gain)) * gain.mean().item() / (gain.std(correction=0).item() + TINY) if len(gain) else 0.0
 
     def emphasis(self, hidden: Tensor) -> Tensor:
         """Return the weights of the rows that hidden cells are in, given by flat position; their mean is 1."""

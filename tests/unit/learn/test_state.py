@@ -78,6 +78,19 @@ def test_start_is_kept_when_nothing_is_better(new_run, errors, best):
     assert run.model == [START, *run.stages[:best]]
 
 
+def test_probabilities_are_judged_by_squares(new_run):
+    """Where 3 of 10 are one, .3 is a better answer than 0, though its absolute error is larger."""
+    x = X.clone()
+    x[:, 1] = (torch.arange(60) % 10 < 3).double()
+    run = new_run(x, MISSING, hidden=list(range(1, 120, 4)))
+    zero, share = (run.error(torch.full_like(x, value)) for value in (0.0, 0.3))
+    assert share.mean() > zero.mean()
+    assert run.gain(zero, share) == -run.gain(share, zero) > 1
+    others = new_run(x, MISSING, hidden=list(range(2, 120, 4)))
+    errors = torch.full((30,), 0.5), torch.linspace(0, 0.9, 30)
+    assert others.gain(*errors) == pytest.approx((0.05 / errors[1].std(correction=0) * 30**0.5).item(), rel=1e-4)
+
+
 @pytest.mark.parametrize("hidden", [[], [0, 5]])
 def test_run_that_has_learnt_nothing_has_no_model(new_run, hidden):
     assert new_run(X, MISSING, hidden=hidden).model == []
