@@ -94,9 +94,11 @@ def grow(
     weight: Tensor | None = None,
     max_time: float = math.inf,
     verbose: bool = False,
+    owner: Tensor | None = None,
 ) -> tuple[Forest, bool]:
     """Return forests grown on completed rows x (n, p), for each wanted column (p,) on those rows that have it.
 
+    Columns with the same owner (p,) are missing together, and tell nothing of each other.
     Columns that lack most come first, and those that there is no time for have no trees: return also whether there was
     time for all. Rows count by their weight (n,). Where much of the variance is unexplained (p,) leaves are larger,
     lest the trees learn the noise.
@@ -106,12 +108,14 @@ def grow(
     weights = None if weight is None else weight.cpu().numpy()
     n, p = rows.shape
     noisy = (unexplained > NOISY).tolist()
+    owners = np.arange(p) if owner is None else owner.cpu().numpy()
     trees: list[tuple[NDArray[Any], ...]] = []
     root, first, done = np.full((p, n_trees), -1, dtype=np.int32), 0, True
     columns = [column for column in known.sum(0).argsort(kind="stable").tolist() if wanted[column]]
     for column in progress(columns, desc="forest", unit="column", verbose=verbose):
         use = known[:, column]
-        if p == 1 or use.sum() < 2 * LEAST_IN_LEAF:
+        others = np.flatnonzero(owners != owners[column])
+        if not len(others) or use.sum() < 2 * LEAST_IN_LEAF:
             continue
         if time.monotonic() - started > max_time:
             done = False
@@ -122,11 +126,11 @@ def grow(
             n_trees, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
             random_state=seed + column, n_jobs=torch.get_num_threads(),
         ).fit(
-            np.delete(rows[use], column, axis=1), rows[use, column], None if weights is None else weights[use]
+            rows[use][:, others], rows[use, column], None if weights is None else weights[use]
         )  # fmt: skip
         for number, estimator in enumerate(grown.estimators_):
             root[column, number] = first
-            trees.append(_flat(estimator.tree_, column, p, first))
+            trees.append(_flat(estimator.tree_, others, p, first))
             first += estimator.tree_.node_count
     forest = Forest(p, n_trees, first)
     if trees:
@@ -135,8 +139,11 @@ def grow(
     return forest.to(x.device), done
 
 
-def _flat(tree: Any, column: int, n_columns: int, first: int) -> tuple[NDArray[Any], ...]:
-    """Return compared, child and value of a tree of scikit-learn, numbered from `first`, children beside each other."""
+def _flat(tree: Any, columns: NDArray[np.intp], n_columns: int, first: int) -> tuple[NDArray[Any], ...]:
+    """Return compared, child and value of a tree that scikit-learn has grown on some of the columns.
+
+    Nodes are numbered from `first`, with children beside each other.
+    """
     left, right = tree.children_left, tree.children_right
     inner = np.flatnonzero(left >= 0)
     place, child = np.zeros((2, tree.node_count), dtype=np.int32)
@@ -144,7 +151,7 @@ def _flat(tree: Any, column: int, n_columns: int, first: int) -> tuple[NDArray[A
     place[left[inner]], place[right[inner]] = child[inner], child[inner] + 1
     leaf = left < 0
     child[leaf] = place[leaf]
-    compared = np.where(leaf, n_columns, tree.feature + (tree.feature >= column)).astype(np.uint8)  # without `column`
+    compared = np.where(leaf, n_columns, columns[np.maximum(tree.feature, 0)]).astype(np.uint8)
     value = np.where(leaf, tree.value[:, 0, 0], tree.threshold).astype(np.float32)
     order = place.argsort()
     return compared[order], (child + np.int32(first))[order], value[order]

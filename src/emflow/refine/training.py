@@ -160,7 +160,7 @@ def fit_tables(
         filled = model.standard(model.complete(complete(x, missing), missing, clip=False))
         left = max_time - (time.monotonic() - started)
         forest, history[-1]["forest"] = grow(
-            filled, ~missing, wanted, unexplained, size.n_trees, seed, weight, left, verbose
+            filled, ~missing, wanted, unexplained, size.n_trees, seed, weight, left, verbose, owner
         )
         model.plant(forest)
     return model, history

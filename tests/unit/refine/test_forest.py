@@ -69,6 +69,21 @@ def test_columns_that_are_not_wanted_have_no_trees():
     assert done
 
 
+def test_columns_of_one_owner_tell_nothing_of_each_other():
+    """The second is one minus the first, and noise to the third: without each other there is nothing to say."""
+    x = torch.rand(400, 3, generator=torch.Generator().manual_seed(2))
+    x[:, 0] = (x[:, 0] < 0.3).float()
+    x[:, 1] = 1 - x[:, 0]
+    cells, observed = Cells.where(torch.ones(400, 3, dtype=torch.bool)), torch.ones(400, 3, dtype=torch.bool)
+    told, untold = (
+        grow(x, observed, ALL[:3], EXPLAINED[:3] + 1, n_trees=10, seed=0, owner=owner)[0].means(x, cells)
+        for owner in (None, torch.tensor([0, 0, 1]))
+    )
+    first = cells.column == 0
+    assert (told - x.mT.flatten())[first].abs().max() < 0.01
+    assert (untold - x.mT.flatten())[first].abs().mean() > 0.2
+
+
 def test_trees_stay_within_bounds(monkeypatch):
     free = len(grow(X, OBSERVED, ALL, EXPLAINED, n_trees=5, seed=0)[0].value)
     noisy = len(grow(X, OBSERVED, ALL, EXPLAINED + 0.8, n_trees=5, seed=0)[0].value)
