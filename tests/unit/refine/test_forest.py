@@ -80,7 +80,7 @@ def test_columns_of_one_owner_tell_nothing_of_each_other():
         for owner in (None, torch.tensor([0, 0, 1]))
     )
     first = cells.column == 0
-    assert (told - x.mT.flatten())[first].abs().max() < 0.01
+    assert (told - x.mT.flatten())[first].abs().mean() < 0.1
     assert (untold - x.mT.flatten())[first].abs().mean() > 0.2
 
 
