@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 
@@ -13,18 +14,24 @@ from emflow.table.schema import Array, Schema
 EQUAL = 1e-6  # of a standard deviation, or of a value: stored ones that are nearer to a new value are that value
 
 
-def stored_rows(refinement: TableRefinement | None, schema: Schema, new: Array) -> tuple[Array, Array]:
-    """Return the rows (r, p) that a model keeps, in the units of the data, NaN where missing, and their weights (r,).
-
-    They are kept in single precision. Values that are the same in the new rows (n, p) but for rounding are made the
-    same: codes must stay codes.
-    """
-    if refinement is None or not len(refinement.reference.x):
+def keeps_rows(imputer: Any) -> bool:
+    """Return True if further rows can be learnt from: nothing is fitted yet, or the model keeps some rows."""
+    refinement = getattr(imputer, "refinement_", None)
+    if hasattr(imputer, "stages_") and not (isinstance(refinement, TableRefinement) and len(refinement.reference.x)):
         raise DataError(
             "the model keeps no rows, without which it would forget what it has learnt. It keeps some if its E-step is "
             'learnt (refine="on" for less than 700 rows), is better than the Gaussian, and store_rows is not False; a '
             "GaussianImputer needs none"
         )
+    return True
+
+
+def stored_rows(refinement: TableRefinement, schema: Schema, new: Array) -> tuple[Array, Array]:
+    """Return the rows (r, p) that a model keeps, in the units of the data, NaN where missing, and their weights (r,).
+
+    They are kept in single precision. Values that are the same in the new rows (n, p) but for rounding are made the
+    same: codes must stay codes.
+    """
     reference = refinement.reference
     scaled = reference.x.double() * refinement.scale.double() + refinement.mean.double()
     rows = np.where(reference.observed.bool().cpu().numpy(), schema.unscale(scaled.cpu().numpy()), np.nan)

@@ -16,13 +16,14 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from emflow import files
 from emflow.errors import DataError, DivergedError, FileError, ParameterError
 from emflow.flow.realnvp import RealNVP
-from emflow.further import in_units_of, stored_rows
+from emflow.further import in_units_of, keeps_rows, stored_rows
 from emflow.latent.gaussian import Gaussian
 from emflow.latent.patterns import WIDE, Patterns
 from emflow.latent.start import stationary_start
@@ -312,6 +313,7 @@ class EMFlowImputer(StagedImputer):
         weight, X, missing, initial = weighed(sample_weight, X, missing, initial)
         return self._fit_rows(self._read_new(X, missing, weight), weight, initial, started)
 
+    @available_if(keeps_rows)  # type: ignore[untyped-decorator]
     def partial_fit(
         self, X: Any, y: Any = None, *, missing: Any = None, sample_weight: ArrayLike | None = None
     ) -> EMFlowImputer:
@@ -321,7 +323,8 @@ class EMFlowImputer(StagedImputer):
         the Gaussian is fitted to them and the new ones, and training of the learned E-step goes on from where it was,
         with a third of the steps, or `refine_steps`; from the start, if means or deviations of columns have changed by
         much. Ranges grow with the rows. Columns, their kinds and categories are those of the first part: others are an
-        error. For tables whose E-step is learnt. `checkpoint` is not used.
+        error. For tables whose E-step is learnt: a model that keeps no rows has no `partial_fit`. `checkpoint` is not
+        used.
         """
         if not hasattr(self, "stages_"):
             return self.fit(X, y, missing=missing, sample_weight=sample_weight)
@@ -329,13 +332,12 @@ class EMFlowImputer(StagedImputer):
         self._check_parameters()
         weight, X, missing = weighed(sample_weight, X, missing)
         rows = self._read(X, missing)
-        if self.layout_ is None:
-            raise DataError("partial_fit is for tables, not for images")
-        kept, stands_for = stored_rows(cast(TableRefinement | None, self.refinement_), self.schema_, rows)
+        refinement = cast(TableRefinement, self.refinement_)
+        kept, stands_for = stored_rows(refinement, self.schema_, rows)
         weight = np.concatenate([stands_for, np.ones(len(rows)) if weight is None else weight])
-        holed = np.flatnonzero(self.layout_.holes(X, rows, missing).any(0)).tolist()
-        schema = self.schema_.widened(rows, self.layout_)
-        earlier = in_units_of(schema, cast(TableRefinement, self.refinement_), self.schema_)
+        holed = np.flatnonzero(self._layout.holes(X, rows, missing).any(0)).tolist()
+        schema = self.schema_.widened(rows, self._layout)
+        earlier = in_units_of(schema, refinement, self.schema_)
         with self._unless_it_fails():
             self.schema_, self.indicated_ = schema, sorted({*self.indicated_, *holed})
             return self._fit_rows(np.concatenate([kept, rows]), weight, started=started, earlier=earlier)

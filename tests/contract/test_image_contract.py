@@ -163,7 +163,7 @@ def test_pixels_are_hidden_in_the_first_images_alone(monkeypatch):
     monkeypatch.setattr(module, "VALIDATED", 50)
     imputer = EMFlowImputer(n_iterations=0, refine="off", random_state=0)
     X = imputer._read_new(DIGITS, HOLES)
-    run = imputer._begin(X, None, None, seed=0)
+    run = imputer._begin(X, None, None, seed=0, settings=imputer.settings(len(X)), n_known=0)
     shown = run.patterns.missing.numpy() & ~HOLES.reshape(120, 64)
     assert shown[:50].mean() == pytest.approx(0.05 * 0.6, rel=0.3)
     assert not shown[50:].any()

@@ -201,8 +201,9 @@ def test_columns_that_change_begin_again(parts, fitted, tmp_path):
 def test_without_stored_rows_there_is_an_error(parts):
     for imputer in (learned(store_rows=False), learned(refine="off", n_iterations=1)):
         imputer.fit(parts[0])
-        with pytest.raises(DataError, match="the model keeps no rows"):
+        with pytest.raises(AttributeError) as error:
             imputer.partial_fit(parts[1])
+        assert "the model keeps no rows" in str(error.value.__cause__)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
