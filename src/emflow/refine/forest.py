@@ -24,7 +24,8 @@ SHARE_OF_FEATURES = 0.8  # of all that there are
 LEAST_IN_LEAF = 2
 NOISY, LEAST_IF_NOISY = 0.75, 10  # in a leaf, if more than this share of the column's variance is unexplained
 MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of nine bytes each, the model stays below 55 MB
-LEVELS = 8  # that are descended before those that have arrived are set aside
+TOGETHER = 2**16  # cells times trees that descend together
+LEVELS = 12  # that are descended before those that have arrived are set aside
 
 
 class Forest(nn.Module):
@@ -56,21 +57,25 @@ class Forest(nn.Module):
     def means(self, x: Tensor, cells: Cells) -> Tensor:
         """Return what the trees say of cells (c,) of completed rows x (n, p): the mean of theirs; NaN if there is none.
 
-        Column by column, because the trees of one fit into a processor's cache.
+        One column after the other, because the trees of one fit into a processor's cache; but not so few cells at once
+        that calls take longer than what is done in them.
         """
         values = torch.full(cells.column.shape, math.nan, device=x.device)
+        if not self.root.numel():
+            return values
         x = nn.functional.pad(x, (0, 1), value=-math.inf)  # the column that leaves compare
-        count = torch.bincount(cells.column, minlength=len(self.root)).tolist()
-        for at, root in zip(cells.column.argsort(stable=True).split(count), self.root, strict=True):
-            if len(at) and root.numel() and root[0] >= 0:
-                values[at] = self._descend(x.index_select(0, cells.row.index_select(0, at)), root)
+        grown = (self.root[:, 0] >= 0).index_select(0, cells.column).nonzero().flatten()
+        order = grown.index_select(0, cells.column.index_select(0, grown).argsort(stable=True))
+        for some in order.split(math.ceil(TOGETHER / self.root.shape[1])):
+            row, column = (part.index_select(0, some) for part in cells)
+            values[some] = self._descend(x.index_select(0, row), self.root.index_select(0, column))
         return values
 
     def _descend(self, x: Tensor, root: Tensor) -> Tensor:
-        """Return the mean (c,), over the trees that begin at root (t,), of where rows x (c, p + 1) arrive."""
-        n, width = x.shape
-        x, at = x.flatten(), root.repeat_interleave(n)
-        first = torch.arange(0, n * width, width, dtype=torch.int32, device=x.device).repeat(len(root))  # of each row
+        """Return the mean (c,), over the trees that begin at root (c, t), of where rows x (c, p + 1) arrive."""
+        (n, width), n_trees = x.shape, root.shape[1]
+        x, at = x.flatten(), root.mT.flatten()
+        first = torch.arange(0, n * width, width, dtype=torch.int32, device=x.device).repeat(n_trees)  # of each row
         total = torch.zeros(n, dtype=torch.float64, device=x.device)  # exact, so that the order does not matter
         while len(at):
             for _ in range(LEVELS):
@@ -81,7 +86,7 @@ class Forest(nn.Module):
             total.index_add_(0, first // width, value)
             on = (~arrived).nonzero().flatten()
             at, first = at.index_select(0, on), first.index_select(0, on)
-        return (total / len(root)).float()
+        return (total / n_trees).float()
 
 
 def grow(

@@ -67,10 +67,11 @@ class Attention(nn.Module):
         Neighbours are not the first dimension, though sums over it were faster: the last digits would then depend on
         the other rows of the batch.
         """
-        apart = (near_enough(x)[:, None] - near.x) * observed[:, None]
+        apart = (near_enough(x)[:, None] - near.x).mul_(observed[:, None])
         alike = torch.exp(apart.abs() * -self.sharpness.exp()) * (near.observed * observed[:, None])
-        logit = alike @ functional.softplus(self.agree) - apart.square() @ functional.softplus(self.distance)
-        return logit.add(near.observed, alpha=LACKING).softmax(1)
+        first = torch.add(alike @ functional.softplus(self.agree), near.observed, alpha=LACKING)
+        squared, distance = apart.square_().flatten(0, 1), functional.softplus(self.distance)
+        return torch.addmm(first.flatten(0, 1), squared, distance, alpha=-1).view_as(near.x).softmax(1)
 
 
 class TableNetwork(nn.Module):
@@ -142,9 +143,9 @@ class TableNetwork(nn.Module):
             mean = part.sum(1)
             variance = (part * near.x).sum(1) - mean.square()
             inputs += [mean, variance.clamp_min(1e-6).sqrt()]
-            histogram = weight.new_zeros(len(row), self.n_bins).scatter_add_(
-                1, near.bin, weight.mT.flatten(0, 1).index_select(0, at)
-            )
+            nth = torch.arange(weight.shape[1], device=row.device)
+            own = pick(weight, (row[:, None] * len(nth) + nth) * self.n_columns + column[:, None])
+            histogram = weight.new_zeros(len(row), self.n_bins).scatter_add_(1, near.bin, own)
             frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
             base = _around(base, centre, mean.take(at), self.attention.log_scale.take(column))
             base = torch.addcmul(base, self.attention.exponent.take(column)[:, None], frequent)
@@ -164,7 +165,8 @@ class TableNetwork(nn.Module):
         most += -most % MULTIPLE
         first = (count.cumsum(0) - count).index_select(0, nth)
         place = nth * most + torch.arange(len(row), device=row.device) - first
-        wanted = h.new_zeros(len(there) * most, self.width).index_copy(0, place, h.index_select(0, row))
+        padded = row.new_zeros(len(there) * most).index_copy_(0, place, row)
+        wanted = h.index_select(0, padded)
         tilt = torch.bmm(wanted.view(len(there), most, self.width), self.last.index_select(0, there))
         return tilt.flatten(0, 1).index_select(0, place) + self.bias.index_select(0, column)
 
@@ -182,6 +184,11 @@ class Block(nn.Module):
         inner = functional.gelu(self.inner(self.norm(h)))
         outer: Tensor = self.outer(_dropout(inner, self.dropout, self.training))
         return h + outer
+
+
+def pick(table: Tensor, place: Tensor) -> Tensor:
+    """Return elements of a table by their place in it, as `take` does in twice the time."""
+    return table.flatten().index_select(0, place.flatten()).view_as(place)
 
 
 def _around(base: Tensor, centre: Tensor, middle: Tensor, log_scale: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from emflow.refine.bins import IMPOSSIBLE, Bins
 from emflow.refine.encoding import Encoding
 from emflow.refine.forest import Forest
 from emflow.refine.neighbours import Reference, near_enough
-from emflow.refine.network import MULTIPLE, Cells, Neighbours, TableNetwork
+from emflow.refine.network import MULTIPLE, Cells, Neighbours, TableNetwork, pick
 
 BLOCK = 8192  # rows that the forest completes together;
 CHUNK = 512  # so many of them the network
@@ -103,7 +103,7 @@ class TableRefinement(nn.Module):
             tables = (self.reference.near, self.reference.observed)
             x, observed = (table.index_select(0, near.flatten()).view(*near.shape, -1) for table in tables)
             place = near.index_select(0, cells.row) * z_hat.shape[1] + cells.column[:, None]
-            rows = Neighbours(x, observed, self.reference.bin.take(place))
+            rows = Neighbours(x, observed, pick(self.reference.bin, place))
         logit: Tensor = self.network(ramps, z_hat, missing, rows, cells, self.bins)
         return logit
 

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 from emflow.refine import neighbours
 from emflow.refine.bins import Bins
 from emflow.refine.encoding import Encoding
-from emflow.refine.neighbours import Reference, leaf_shape, leaves, top
+from emflow.refine.neighbours import NEVER, STEPS, Reference, leaf_shape, leaves, top
 
 
 def score(reference, encoding, x, observed):
@@ -134,7 +134,10 @@ def test_few_rows_have_few_neighbours(rows, itself, found):
     assert near.shape == (len(asked), found)
 
 
-@pytest.mark.parametrize("n", [16, 96, 208, 1008])
-def test_the_largest_are_found_group_by_group(n):
-    scores = naive.random(20, n)
-    assert torch.equal(top(scores, 5).sort(1).values, scores.topk(5, 1).indices.sort(1).values)
+@pytest.mark.parametrize(("n", "k"), [(5, 5), (16, 5), (96, 1), (1008, 48)])
+def test_the_largest_are_found(n, k):
+    scores = (1e6 * naive.random(20, n)).floor() - 5e5
+    scores[:, 0] = NEVER * STEPS
+    found = top(scores, k)
+    assert torch.equal(scores.gather(1, found).sort(1).values, scores.topk(k, 1).values.sort(1).values)
+    assert all(len(set(row)) == k for row in found.tolist())
