@@ -22,7 +22,7 @@ from emflow.refine.network import Cells
 MOST_FEATURES = 20  # that a split chooses from, or
 SHARE_OF_FEATURES = 0.8  # of all that there are
 LEAST_IN_LEAF = 2
-NOISY, LEAST_IF_NOISY = 0.75, 10  # in a leaf, if more than this share of the column's variance is unexplained
+NOISY, NOISY_LEAVES = 0.75, 1600  # at most so many, if more than this share of the column's variance is unexplained
 MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of nine bytes each, the model stays below 55 MB
 TOGETHER = 2**16  # cells times trees that descend together
 LEVELS = 12  # that are descended before those that have arrived are set aside
@@ -125,8 +125,8 @@ def grow(
         if time.monotonic() - started > max_time:
             done = False
             break
-        least = LEAST_IF_NOISY if noisy[column] else LEAST_IN_LEAF
-        least = max(least, math.ceil(n * len(columns) * n_trees / MOST_LEAVES))
+        least = max(LEAST_IN_LEAF, math.ceil(n * len(columns) * n_trees / MOST_LEAVES))
+        least = max(least, n // NOISY_LEAVES) if noisy[column] else least
         grown = ExtraTreesRegressor(
             n_trees, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
             random_state=seed + column, n_jobs=torch.get_num_threads(),

@@ -17,9 +17,10 @@ FAR = 0.1  # weight of the squared distance next to the number of cells that agr
 # steps to one agreeing cell, and what is a whole number of them is far from where the rounding changes.
 STEPS, ROUNDING = 2.0**12, 0.3
 NEVER = -1e6  # score of a row that is none
-LEAF = 64  # about so many rows are in a leaf, of the leaves
-ROUND = 4  # what the size of a leaf is a multiple of, as it is in files of models
-VISITED = 12  # so many are searched
+ALONE = 768  # rows that one leaf holds; more of them are in several,
+LEAF, MULTIPLE = 64, 4  # about so many in each, with a multiple of four places, of which
+VISITED = 16  # are searched
+HOPE = 2.0  # standard deviations above the mean of a leaf's scores, by which it is judged
 POWERS = 8  # of the covariance, applied to a vector, turn it to where the spread is largest
 CHUNK = 2048  # rows whose neighbours are looked for together
 
@@ -33,7 +34,8 @@ class Reference(nn.Module):
 
     up to a constant: cells that are observed in r, too, and agree (t are the tents of the encoding) count most, and
     squared distances tell among rows that agree equally. It is linear in a code of r, so that scores are matrix
-    products. Rows that are alike share a leaf of a tree, and only the leaves that score best on average are searched.
+    products. Rows that are alike share a leaf of a tree, and only those leaves are searched in which mean and deviation
+    of the scores promise the best ones. (The columns of a code count as uncorrelated in this.)
 
     Attributes
     ----------
@@ -63,9 +65,15 @@ class Reference(nn.Module):
         self.register_buffer("weight", torch.ones(n_columns))
         self.register_buffer("leaf", torch.full(leaf_shape(n_rows), -1))
 
-    def arrange(self) -> None:
-        """Put the rows into leaves; after they or the weights are set."""
-        self.leaf = leaves(near_enough(self.x) * self.weight.sqrt())
+    def arrange(self, encoding: Encoding) -> None:
+        """Put the rows into leaves; after they or the weights are set.
+
+        By what scores compare, in which they are inner products: leaves of rows whose values are near each other, but
+        do not agree, would hold fewer of the neighbours.
+        """
+        near, weight = near_enough(self.x), self.weight.sqrt()
+        agree = encoding.tents(near) * (self.observed * weight)[:, :, None]
+        self.leaf = leaves(torch.cat((agree.flatten(1), math.sqrt(2 * FAR) * weight * near), 1))
 
     def prepare(self, bins: Bins, encoding: Encoding) -> None:
         """Compute what the search needs of the rows; after they are arranged or loaded."""
@@ -74,7 +82,10 @@ class Reference(nn.Module):
         code = torch.cat((tents, self.near, self.near.square(), torch.full_like(tents[:, :1], ROUNDING / STEPS)), 1)
         there = self.leaf >= 0
         members = functional.pad(code, (0, 0, 0, 1))[self.leaf]  # -1 is the last, which is zero
-        self.middle = (members.sum(1) / there.sum(1, keepdim=True).clamp_min(1)).mT.contiguous()
+        n = there.sum(1, keepdim=True).clamp_min(1)
+        middle = members.sum(1) / n
+        self.variance = ((members.square().sum(1) / n) - middle.square()).clamp_min(0).mT.contiguous()
+        self.middle = middle.mT.contiguous()
         self.middle[-1, ~there.any(1)] = NEVER
         members[~there, -1] = NEVER
         self.code = members.mT.contiguous()
@@ -100,7 +111,8 @@ class Reference(nn.Module):
     def _find(self, query: Tensor, k: int, itself: Tensor | None) -> Tensor:
         n_leaves, size = self.leaf.shape
         enough = -(-2 * k // size)  # leaves to find k rows in, though some are not full
-        asked = top((query @ self.middle).floor_(), min(max(VISITED, enough), n_leaves))
+        promise = torch.add(query @ self.middle, (query.square() @ self.variance).sqrt_(), alpha=HOPE)
+        asked = top(promise.floor_(), min(max(VISITED, enough), n_leaves))
         score = self._scores(query, asked)
         if itself is not None:
             leaf, place = self.place[itself].unbind(1)
@@ -112,24 +124,19 @@ class Reference(nn.Module):
     def _scores(self, query: Tensor, asked: Tensor) -> Tensor:
         """Return the scores (n, a, m) of the rows in the leaves that are asked (n, a): one leaf after the other."""
         by_leaf = asked.flatten().argsort(stable=True)
-        query = query.index_select(0, by_leaf // asked.shape[1])
-        score = query.new_empty(len(query), self.leaf.shape[1])
-        first = 0
-        for leaf, n in enumerate(torch.bincount(asked.flatten()).tolist()):
-            if n:
-                torch.mm(query[first : first + n], self.code[leaf], out=score[first : first + n])
-            first += n
+        count = torch.bincount(asked.flatten(), minlength=len(self.code)).tolist()
+        score = query.new_empty(len(by_leaf), self.leaf.shape[1])
+        rows = (by_leaf // asked.shape[1]).split(count)
+        for row, part, code in zip(rows, score.split(count), self.code.unbind(), strict=True):
+            torch.mm(query.index_select(0, row), code, out=part)
         back = torch.empty_like(by_leaf).scatter_(0, by_leaf, torch.arange(len(by_leaf), device=by_leaf.device))
         return score.floor_().index_select(0, back).view(*asked.shape, score.shape[1])
 
 
 def leaf_shape(n: int) -> tuple[int, int]:
     """Return how many leaves n rows have, a power of two, and how many fit into one."""
-    if n <= VISITED * LEAF:
-        return 1, n + -n % ROUND
-    n_leaves = 1 << math.ceil(math.log2(n / LEAF))
-    size = -(-n // n_leaves)
-    return n_leaves, size + -size % ROUND
+    n_leaves = 1 if n <= ALONE else 1 << math.ceil(math.log2(n / LEAF))
+    return n_leaves, -(-n // (n_leaves * MULTIPLE)) * MULTIPLE
 
 
 def leaves(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from emflow.refine.neighbours import Reference, near_enough
 from emflow.refine.network import MULTIPLE, Cells, Neighbours, TableNetwork, pick
 
 BLOCK = 8192  # rows that the forest completes together;
-CHUNK = 512  # so many of them the network
+TOGETHER = 2**19  # so many cells of their neighbours the network looks at together
 TREES = 0.4  # weight of the forest in the mean
 SHARES = 101  # of which is known how far values lie from the middle, if there are
 ENOUGH_CELLS = 50  # to learn it from
@@ -117,9 +117,11 @@ class TableRefinement(nn.Module):
         for block in incomplete.split(BLOCK) if len(incomplete) else ():
             x, holes = self.standard(x_hat.index_select(0, block)), missing.index_select(0, block)
             x, holes = (pad(part, (0, 0, 0, -len(part) % MULTIPLE)) for part in (x, holes))
-            batches = zip(*(part.split(CHUNK) for part in (x, holes, self.look_up(x, holes))), strict=True)
+            near = self.look_up(x, holes)
+            some = max(1, TOGETHER // (MULTIPLE * max(1, near.shape[1]) * x.shape[1])) * MULTIPLE
+            batches = zip(*(part.split(some) for part in (x, holes, near)), strict=True)
             parts = []
-            for first, batch in zip(range(0, len(x), CHUNK), itertools.starmap(Batch, batches), strict=True):
+            for first, batch in zip(range(0, len(x), some), itertools.starmap(Batch, batches), strict=True):
                 cells = Cells.where(batch.missing)
                 parts.append((first + cells.row, cells.column, self.log_probability(batch, cells).softmax(-1)))
             row, column, probability = map(torch.cat, zip(*parts, strict=True))

@@ -106,7 +106,8 @@ class Size:
         size = cls(
             n_steps=n_steps or (600, 600, max(800, n // 5), round(800 + 1200 * lacking))[kind],
             batch_size=(64, 128, 256, 512)[kind], learning_rate=8e-3, width=128,
-            n_bins=max(16, min((128, 64, 64, 64)[kind], 2048 // p)), n_pieces=8, n_neighbours=48,
+            n_bins=max(16, min((128, 64, 64, 64)[kind], 2048 // p)), n_pieces=8,
+            n_neighbours=max(16, min(48, 2048 // p)),
             n_reference=n_reference, dropout=(0.15, 0.15, 0.3, 0.05)[kind], error_weight=2.0,
             reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
             n_trees=0 if p > NARROW else (40, 40, 16, 10)[kind],
@@ -196,7 +197,7 @@ def _begin(
         holes = missing.index_select(0, rows)
         model.reference.x = model.standard(complete(x.index_select(0, rows), holes))
         model.reference.observed, model.reference.count = (~holes).float(), count
-        model.reference.arrange()
+        model.reference.arrange(model.encoding)
     return model.ready(), rows
 
 
@@ -346,7 +347,7 @@ def _weigh(model: TableRefinement, asked: Tensor) -> None:
     if model.network.attention is not None:
         weight = softplus(model.network.attention.agree) @ asked
         model.reference.weight.copy_(weight / weight.mean().clamp_min(torch.finfo(weight.dtype).tiny))
-        model.reference.arrange()
+        model.reference.arrange(model.encoding)
         model.reference.prepare(model.bins, model.encoding)
 
 

@@ -22,7 +22,7 @@ def make(x):
     reference = Reference(*x.shape)
     reference.x, reference.observed = x, (~missing).float()
     encoding = Encoding.learn(x, missing, 16)
-    reference.arrange()
+    reference.arrange(encoding)
     reference.prepare(Bins.learn(x, missing, 16), encoding)
     return reference, encoding
 
@@ -35,7 +35,7 @@ def table():
 @pytest.fixture
 def small_leaves(monkeypatch):
     monkeypatch.setattr(neighbours, "LEAF", 20)
-    monkeypatch.setattr(neighbours, "VISITED", 16)
+    monkeypatch.setattr(neighbours, "ALONE", 320)
 
 
 @pytest.fixture(params=["one leaf", "many leaves"])
@@ -67,6 +67,35 @@ def test_most_of_those_most_alike_are_in_the_leaves_searched(small_leaves):
     found = reference.search(x, observed, encoding, 10)
     hits = (found[:, :, None] == expected.topk(10, 1).indices[:, None]).any(2)
     assert 0.8 < hits.float().mean() < 1  # a quarter of the rows is looked at
+
+
+def coded(n, seed):
+    """Rows of eight codes: those of one of sixty kinds, a quarter of them something else. Near ones do not agree."""
+    codes = torch.randint(8, (60, 8), generator=torch.Generator().manual_seed(9)).float()
+    generator = torch.Generator().manual_seed(seed)
+    kind, other = (torch.randint(m, shape, generator=generator) for m, shape in ((60, (n,)), (8, (n, 8))))
+    return (torch.where(torch.rand(n, 8, generator=generator) < 0.25, other.float(), codes[kind]) - 3.5) / 2.3
+
+
+@pytest.mark.parametrize("part", ["leaves of rows that agree", "leaves that may hold good ones"])
+def test_more_are_found_in(part, monkeypatch):
+    monkeypatch.setattr(neighbours, "LEAF", 20)
+    monkeypatch.setattr(neighbours, "VISITED", 8)
+    x, observed = coded(400, seed=1), (~naive.random_missing(400, 8, 0.2)).float()
+    reference, encoding = make(coded(2000, seed=0))
+    expected = score(reference, encoding, x, observed)
+
+    def found():
+        score_of = expected.gather(1, reference.search(x, observed, encoding, 10))
+        return (score_of > expected.topk(10, 1).values[:, -1:] - 1e-3).float().mean()
+
+    whole = found()
+    if part == "leaves of rows that agree":
+        reference.leaf = leaves(reference.x)  # of rows that are near
+        reference.prepare(Bins.learn(reference.x, reference.observed == 0, 16), encoding)
+    else:
+        monkeypatch.setattr(neighbours, "HOPE", 0.0)
+    assert whole > found() + 0.015
 
 
 def test_rows_are_found_though_all_are_the_same(small_leaves):
@@ -127,7 +156,7 @@ def test_few_rows_have_few_neighbours(rows, itself, found):
     reference, x = Reference(rows, 2), naive.random(rows, 2).float()
     reference.x, reference.observed = x, torch.ones(rows, 2)
     encoding = Encoding(2, 3)
-    reference.arrange()
+    reference.arrange(encoding)
     reference.prepare(Bins(2, 4), encoding)
     asked = naive.random(rows or 5, 2).float()
     near = reference.search(asked, asked * 0 + 1, encoding, 10, torch.arange(rows) if itself else None)
