@@ -19,7 +19,7 @@ STEPS, ROUNDING = 2.0**12, 0.3
 NEVER = -1e6  # score of a row that is none
 ALONE = 768  # rows that one leaf holds; more of them are in several,
 LEAF, MULTIPLE = 64, 4  # about so many in each, with a multiple of four places, of which
-VISITED = 16  # are searched
+VISITED = 12  # are searched
 HOPE = 2.0  # standard deviations above the mean of a leaf's scores, by which it is judged
 POWERS = 8  # of the covariance, applied to a vector, turn it to where the spread is largest
 CHUNK = 2048  # rows whose neighbours are looked for together
@@ -112,14 +112,31 @@ class Reference(nn.Module):
         n_leaves, size = self.leaf.shape
         enough = -(-2 * k // size)  # leaves to find k rows in, though some are not full
         promise = torch.add(query @ self.middle, (query.square() @ self.variance).sqrt_(), alpha=HOPE)
+        if itself is not None:
+            known = (itself >= 0).nonzero().flatten()
+            leaf, place = self.place[itself[known]].unbind(1)
+            promise[known, leaf] = self._promise_of_others(query[known], leaf, place)
         asked = top(promise.floor_(), min(max(VISITED, enough), n_leaves))
         score = self._scores(query, asked)
         if itself is not None:
-            leaf, place = self.place[itself].unbind(1)
-            row, nth = ((asked == leaf[:, None]) & (itself >= 0)[:, None]).nonzero(as_tuple=True)
-            score[row, nth, place[row]] = 2 * NEVER * STEPS
+            row, nth = (asked[known] == leaf[:, None]).nonzero(as_tuple=True)
+            score[known[row], nth, place[row]] = 2 * NEVER * STEPS
         best = top(score.flatten(1), k)
         return self.leaf[asked.gather(1, best // size), best % size]
+
+    def _promise_of_others(self, query: Tensor, leaf: Tensor, place: Tensor) -> Tensor:
+        """Return what the leaves (n,) promise to rows that are in them, at a place (n,), without counting these.
+
+        A row is most like itself, so that its own leaf would be searched more often than it deserves: where rows are
+        that have its hidden values, too. What is learnt with their help would not hold for other rows.
+        """
+        code, middle, variance = self.code[leaf, :, place], self.middle.mT[leaf], self.variance.mT[leaf]
+        n = (self.leaf[leaf] >= 0).sum(1, keepdim=True)
+        others = (n - 1).clamp_min(1)
+        mean = (n * middle - code) / others
+        variance = (n * (variance + middle.square()) - code.square()) / others - mean.square()
+        promise = (query * mean).sum(1) + HOPE * (query.square() * variance.clamp_min(0)).sum(1).sqrt()
+        return promise.masked_fill(n[:, 0] == 1, NEVER * STEPS)
 
     def _scores(self, query: Tensor, asked: Tensor) -> Tensor:
         """Return the scores (n, a, m) of the rows in the leaves that are asked (n, a): one leaf after the other."""
