@@ -128,6 +128,23 @@ def test_a_row_is_no_neighbour_of_itself(any_table):
     assert torch.equal(unknown, with_itself)
 
 
+def test_a_row_finds_what_it_would_if_it_were_not_there(monkeypatch):
+    """Its own leaf must not seem better because the row is in it: rows that are filled later are in none."""
+    monkeypatch.setattr(neighbours, "LEAF", 10)
+    monkeypatch.setattr(neighbours, "VISITED", 4)
+    x = coded(1000, seed=0)
+    reference, encoding = make(x)
+    bins, observed, itself = Bins.learn(x, reference.observed == 0, 16), torch.ones(40, 8), torch.arange(40)
+    observed[:, 5:] = 0
+    found = reference.search(x[:40], observed, encoding, 10, itself).sort(1).values
+    leaf = reference.leaf
+    for row in range(40):
+        reference.leaf = leaf.masked_fill(leaf == row, -1)
+        reference.prepare(bins, encoding)
+        alone = reference.search(x[row : row + 1], observed[:1], encoding, 10).sort(1).values[0]
+        assert torch.equal(found[row], alone)
+
+
 def test_neighbours_do_not_depend_on_the_rows_beside(any_table):
     """Not even where many rows are exactly as alike as each other."""
     reference, encoding = any_table
