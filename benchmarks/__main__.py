@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import accuracy, intervals, kernel, large, nominal, step
+from benchmarks import accuracy, filling, intervals, kernel, large, nominal, step
 from benchmarks.accuracy import DataMissingError
 
 BENCHMARKS = {
@@ -25,11 +25,12 @@ BENCHMARKS = {
     "wine": lambda: accuracy.run("wine", goal=0.078),
     "ctg": lambda: accuracy.run("ctg", goal=0.116),
     "gaussian": accuracy.run_gaussian,
+    "filling": filling.run,
     "intervals": intervals.run,
     "nominal": nominal.run,
     "large": large.run,
 }
-LONG = {"intervals", "nominal", "large"}  # from ten minutes to half an hour, most of it missForest's
+LONG = {"filling", "intervals", "nominal", "large"}  # from ten minutes to half an hour, most of it missForest's
 
 
 def main() -> int:
