@@ -109,4 +109,4 @@ def test_black_pixels_and_offsets_never_seen_stay_finite(dtype):
     found = stationary_start(x, missing, (3, 3))
     assert found.cov.isfinite().all()
     assert_close(found.cov[4], torch.zeros(9, dtype=dtype), atol=1e-6, rtol=0)
-    assert abs(found.cov[0, 8]) < 1e-6 * found.cov[0, 0]
+    assert abs(found.cov[0, 8]) < 1e-5 * found.cov[0, 0]  # single precision, on some processors 1.5e-6
