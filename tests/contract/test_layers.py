@@ -11,9 +11,9 @@ import emflow
 
 ROOT = Path(emflow.__file__).parent
 KNOWN = {"flow": {"flow"}, "latent": {"latent"}, "table": {"errors", "table"}, "errors": set(), "files": {"errors"}}
-KNOWN["threads"] = KNOWN["order"] = KNOWN["progress"] = set()
+KNOWN["threads"] = KNOWN["order"] = KNOWN["progress"] = KNOWN["compiled"] = set()
 KNOWN["learn"] = {"latent", "flow", "files", "errors", "learn", "order", "progress", "threads"}
-KNOWN["refine"] = {"errors", "order", "progress", "threads", "refine"}
+KNOWN["refine"] = {"compiled", "errors", "order", "progress", "threads", "refine"}
 KNOWN["formats"] = {"errors", "files", "formats", "table"}
 KNOWN["uncertainty"] = {"latent", "learn", "refine"}
 KNOWN["limits"] = {"table", "errors"}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 from torch import Tensor, nn
 
+from emflow.compiled import by_rows, compiled
 from emflow.progress import progress
 from emflow.refine.network import Cells
 
@@ -24,8 +25,6 @@ SHARE_OF_FEATURES = 0.8  # of all that there are
 LEAST_IN_LEAF = 2
 NOISY, NOISY_LEAVES = 0.75, 1600  # at most so many, if more than this share of the column's variance is unexplained
 MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of nine bytes each, the model stays below 55 MB
-TOGETHER = 2**16  # cells times trees that descend together
-LEVELS = 12  # that are descended before those that have arrived are set aside
 
 
 class Forest(nn.Module):
@@ -55,38 +54,53 @@ class Forest(nn.Module):
         self.register_buffer("root", torch.full((n_columns, n_trees), -1, dtype=torch.int32))
 
     def means(self, x: Tensor, cells: Cells) -> Tensor:
-        """Return what the trees say of cells (c,) of completed rows x (n, p): the mean of theirs; NaN if there is none.
+        """Return what the trees say of cells (c,) of completed rows x (n, p): their mean; NaN if there is none."""
+        values = np.full(len(cells.column), np.nan, dtype=np.float32)
+        if self.root.numel():
+            inputs = x, *cells, self.compared, self.child, self.value, self.root
+            arrays: list[Any] = [*(part.cpu().numpy() for part in inputs), values]
+            by_rows(len(values), lambda *part: _descend(*arrays, *part))
+        return torch.from_numpy(values).to(x.device)
 
-        One column after the other, because the trees of one fit into a processor's cache; but not so few cells at once
-        that calls take longer than what is done in them.
-        """
-        values = torch.full(cells.column.shape, math.nan, device=x.device)
-        if not self.root.numel():
-            return values
-        x = nn.functional.pad(x, (0, 1), value=-math.inf)  # the column that leaves compare
-        grown = (self.root[:, 0] >= 0).index_select(0, cells.column).nonzero().flatten()
-        order = grown.index_select(0, cells.column.index_select(0, grown).argsort(stable=True))
-        for some in order.split(math.ceil(TOGETHER / self.root.shape[1])):
-            row, column = (part.index_select(0, some) for part in cells)
-            values[some] = self._descend(x.index_select(0, row), self.root.index_select(0, column))
-        return values
 
-    def _descend(self, x: Tensor, root: Tensor) -> Tensor:
-        """Return the mean (c,), over the trees that begin at root (c, t), of where rows x (c, p + 1) arrive."""
-        (n, width), n_trees = x.shape, root.shape[1]
-        x, at = x.flatten(), root.mT.flatten()
-        first = torch.arange(0, n * width, width, dtype=torch.int32, device=x.device).repeat(n_trees)  # of each row
-        total = torch.zeros(n, dtype=torch.float64, device=x.device)  # exact, so that the order does not matter
-        while len(at):
-            for _ in range(LEVELS):
-                greater = x.index_select(0, first + self.compared.index_select(0, at)) > self.value.index_select(0, at)
-                at = self.child.index_select(0, at).add_(greater)
-            arrived = self.compared.index_select(0, at) == width - 1
-            value = self.value.index_select(0, at).double().masked_fill_(~arrived, 0)
-            total.index_add_(0, first // width, value)
-            on = (~arrived).nonzero().flatten()
-            at, first = at.index_select(0, on), first.index_select(0, on)
-        return (total / n_trees).float()
+@compiled
+def _descend(
+    x: NDArray[np.float32],
+    row: NDArray[np.int64],
+    column: NDArray[np.int64],
+    compared: NDArray[np.uint8],
+    child: NDArray[np.int32],
+    value: NDArray[np.float32],
+    root: NDArray[np.int32],
+    values: NDArray[np.float32],
+    first: int,
+    last: int,
+) -> None:
+    """Write the mean of where cells first to last arrive in their trees into values (c,); NaN if they have none.
+
+    The trees of a cell are descended together, so that a processor need not wait for one node before it asks for the
+    next. A leaf is its own child.
+    """
+    n_columns, n_trees = root.shape
+    at = np.empty(n_trees, np.int64)
+    one = np.full(n_columns + 1, -np.inf, np.float32)  # a row, and the column that leaves compare
+    for cell in range(first, last):
+        if root[column[cell], 0] < 0:
+            values[cell] = np.nan
+            continue
+        one[:n_columns] = x[row[cell]]
+        at[:] = root[column[cell]]
+        on = True
+        while on:
+            on = False
+            for tree in range(n_trees):
+                node = at[tree]
+                at[tree] = child[node] + (one[compared[node]] > value[node])
+                on |= at[tree] != node
+        total = 0.0
+        for tree in range(n_trees):
+            total += value[at[tree]]
+        values[cell] = total / n_trees
 
 
 def grow(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from emflow.refine.attention import Attention, Neighbours
 from emflow.refine.bins import Bins
 from emflow.refine.neighbours import near_enough
 
 LEAST_SCALE = 0.3  # standard deviations: with a narrower Gaussian the first steps would throw the network off
 SMOOTHING = 0.05  # share of the overall frequencies in those among the neighbours
-LACKING = 30.0  # by which the logit of a neighbour is less if it lacks the column
 MULTIPLE = 16  # of rows are multiplied: fewer would be by other routines, with other last digits
 BLOCKS = 2  # of the residual network
 INPUTS = 4  # numbers per column beside its encoding: whether missing, z_hat, mean and deviation of the neighbours
@@ -31,47 +30,6 @@ class Cells(NamedTuple):
         """Return those of a table that are chosen (n, p)."""
         column, row = chosen.mT.nonzero(as_tuple=True)
         return cls(row, column)
-
-
-class Neighbours(NamedTuple):
-    """Training rows like those of a batch: values and whether observed (n, k, p); bins of those wanted (cells, k)."""
-
-    x: Tensor
-    observed: Tensor
-    bin: Tensor
-
-
-class Attention(nn.Module):
-    """Weights of the neighbours, for every column that may be filled another one.
-
-    The logit of neighbour r for column j is
-
-        sum_f o_f [ a_fj o_rf exp(-c_f |x_f - x_rf|) - b_fj (x_f - x_rf)^2 ]
-
-    with o = 1 where a cell is observed, and a, b, c learnt and positive. The first term counts cells that agree, the
-    second measures distance. Neighbours that lack column j themselves do not count, unless all do: what fills them says
-    nothing new, and a training row that is filled must not be its own neighbour.
-    """
-
-    def __init__(self, n_columns: int) -> None:
-        super().__init__()
-        self.agree = nn.Parameter(torch.full((n_columns, n_columns), -1.0))
-        self.distance = nn.Parameter(torch.full((n_columns, n_columns), -1.0))
-        self.sharpness = nn.Parameter(torch.full((n_columns,), math.log(10.0)))
-        self.log_scale = nn.Parameter(torch.full((n_columns,), 0.5))  # of the bell around their mean
-        self.exponent = nn.Parameter(torch.full((n_columns,), 0.3))  # of their histogram
-
-    def forward(self, x: Tensor, observed: Tensor, near: Neighbours) -> Tensor:
-        """Return weights (n, k, p) that sum to one over the neighbours.
-
-        Neighbours are not the first dimension, though sums over it were faster: the last digits would then depend on
-        the other rows of the batch.
-        """
-        apart = (near_enough(x)[:, None] - near.x).mul_(observed[:, None])
-        alike = torch.exp(apart.abs() * -self.sharpness.exp()) * (near.observed * observed[:, None])
-        first = torch.add(alike @ functional.softplus(self.agree), near.observed, alpha=LACKING)
-        squared, distance = apart.square_().flatten(0, 1), functional.softplus(self.distance)
-        return torch.addmm(first.flatten(0, 1), squared, distance, alpha=-1).view_as(near.x).softmax(1)
 
 
 class TableNetwork(nn.Module):
@@ -138,14 +96,10 @@ class TableNetwork(nn.Module):
         base = _around(0.5 * log_share, centre, z_hat.take(at), self.log_scale.take(column))
         if self.attention is not None:
             assert near is not None
-            weight = self.attention(z_hat, (~missing).to(z_hat), near)
-            part = weight * near.x
-            mean = part.sum(1)
-            variance = (part * near.x).sum(1) - mean.square()
-            inputs += [mean, variance.clamp_min(1e-6).sqrt()]
-            nth = torch.arange(weight.shape[1], device=row.device)
-            own = pick(weight, (row[:, None] * len(nth) + nth) * self.n_columns + column[:, None])
-            histogram = weight.new_zeros(len(row), self.n_bins).scatter_add_(1, near.bin, own)
+            mean, square, histogram = self.attention(
+                near_enough(z_hat), (~missing).to(z_hat), near, row, column, self.n_bins
+            )
+            inputs += [mean, (square - mean.square()).clamp_min(1e-6).sqrt()]
             frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
             base = _around(base, centre, mean.take(at), self.attention.log_scale.take(column))
             base = torch.addcmul(base, self.attention.exponent.take(column)[:, None], frequent)
@@ -184,11 +138,6 @@ class Block(nn.Module):
         inner = functional.gelu(self.inner(self.norm(h)))
         outer: Tensor = self.outer(_dropout(inner, self.dropout, self.training))
         return h + outer
-
-
-def pick(table: Tensor, place: Tensor) -> Tensor:
-    """Return elements of a table by their place in it, as `take` does in twice the time."""
-    return table.flatten().index_select(0, place.flatten()).view_as(place)
 
 
 def _around(base: Tensor, centre: Tensor, middle: Tensor, log_scale: Tensor) -> Tensor:

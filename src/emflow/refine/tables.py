@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from emflow.refine.attention import Neighbours
 from emflow.refine.bins import IMPOSSIBLE, Bins
 from emflow.refine.encoding import Encoding
 from emflow.refine.forest import Forest
 from emflow.refine.neighbours import Reference, near_enough
-from emflow.refine.network import MULTIPLE, Cells, Neighbours, TableNetwork, pick
+from emflow.refine.network import MULTIPLE, Cells, TableNetwork
 
 BLOCK = 8192  # rows that the forest completes together;
 TOGETHER = 2**19  # so many cells of their neighbours the network looks at together
@@ -92,7 +93,7 @@ class TableRefinement(nn.Module):
 
     def look_up(self, x: Tensor, missing: Tensor, itself: Tensor | None = None) -> Tensor:
         """Return the neighbours (n, k) of standardised rows, by their number among the reference rows."""
-        return self.reference.search(near_enough(x), (~missing).to(x), self.encoding, self.n_neighbours, itself)
+        return self.reference.search(near_enough(x), (~missing).to(x), self.n_neighbours, itself)
 
     def log_probability(self, batch: Batch, cells: Cells) -> Tensor:
         """Return those of the bins (cells, b), not normalised."""
@@ -100,10 +101,7 @@ class TableRefinement(nn.Module):
         ramps = self.encoding.ramps(z_hat).masked_fill(missing[:, :, None], 0)
         rows = None
         if near.shape[1]:
-            tables = (self.reference.near, self.reference.observed)
-            x, observed = (table.index_select(0, near.flatten()).view(*near.shape, -1) for table in tables)
-            place = near.index_select(0, cells.row) * z_hat.shape[1] + cells.column[:, None]
-            rows = Neighbours(x, observed, pick(self.reference.bin, place))
+            rows = Neighbours(self.reference.near, self.reference.observed, self.reference.bin, near)
         logit: Tensor = self.network(ramps, z_hat, missing, rows, cells, self.bins)
         return logit
 

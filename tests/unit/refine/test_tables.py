@@ -7,9 +7,10 @@ from torch.testing import assert_close
 
 from emflow.errors import DivergedError, ParameterError
 from emflow.limits import SETTINGS
-from emflow.refine import network, training
+from emflow.refine import training
+from emflow.refine.attention import Neighbours
 from emflow.refine.forest import Forest
-from emflow.refine.network import Attention, Cells, Neighbours, TableNetwork
+from emflow.refine.network import Cells, TableNetwork
 from emflow.refine.training import Size, fit_tables
 
 
@@ -128,33 +129,12 @@ def test_with_the_tilt_at_zero_the_gaussian_comes_back():
     assert_close(probability, bell, atol=2e-3, rtol=0)  # but for the share that makes every value possible
 
 
-def test_attention_is_its_formula():
-    n, k, p = 3, 4, 2
-    attention = Attention(p)
-    for parameter in attention.parameters():
-        torch.nn.init.normal_(parameter, generator=generator())
-    x, near = naive.random(n, p).float(), naive.random(n * k, p).float().view(n, k, p)
-    observed = torch.tensor([[1.0, 0], [1, 1], [0, 0]])
-    near_observed = (~naive.random_missing(n * k, p, 0.4)).float().view(n, k, p)
-    a, b = (torch.nn.functional.softplus(part) for part in (attention.agree, attention.distance))
-    logit = torch.zeros(n, k, p)
-    for i in range(n):
-        for r in range(k):
-            for j in range(p):
-                for f in range(p):
-                    apart = x[i, f] - near[i, r, f]
-                    alike = near_observed[i, r, f] * torch.exp(-attention.sharpness[f].exp() * apart.abs())
-                    logit[i, r, j] += observed[i, f] * (a[f, j] * alike - b[f, j] * apart**2)
-                logit[i, r, j] -= network.LACKING * (1 - near_observed[i, r, j])
-    found = attention(x, observed, Neighbours(near, near_observed, torch.zeros(1, k, dtype=torch.long)))
-    assert_close(found, logit.softmax(1))
-
-
 def test_neighbours_decide_where_they_agree():
     """At the start, with the tilt at zero, a bin that all neighbours are in is the likeliest."""
     model, _ = learn(1)
     fresh = TableNetwork(3, model.bins.centre.shape[1], model.encoding.left.shape[1], 8)
-    near = Neighbours(torch.zeros(1, 5, 3), torch.ones(1, 5, 3), torch.full((1, 5), 4))
+    rows = torch.zeros(5, 3), torch.ones(5, 3), torch.full((5, 3), 4)
+    near = Neighbours(*rows, torch.arange(5)[None])
     z_hat, missing = torch.zeros(1, 3), torch.tensor([[True, False, False]])
     cells = Cells(torch.tensor([0]), torch.tensor([0]))
     flat = model.bins

@@ -1,0 +1,94 @@
+import math
+
+import naive
+import pytest
+import torch
+from torch.testing import assert_close
+
+from emflow.refine import attention
+from emflow.refine.attention import Attention, Neighbours, plain
+
+N, P, R, K, BINS = 40, 5, 60, 7, 6
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def parts(n=N, seed=0):
+    """Rows, what is observed of them, neighbours, and the cells that are missing."""
+    x, observed = naive.random(n, P).float(), (~naive.random_missing(n, P, 0.3)).float()
+    observed[0] = 0  # a row of which nothing is known
+    rows = naive.random(R, P).float(), (~naive.random_missing(R, P, 0.4)).float()
+    bins = torch.randint(BINS, (R, P), generator=generator(seed))
+    near = torch.stack([torch.randperm(R, generator=generator(seed + i))[:K] for i in range(n)])
+    column, row = (observed == 0).mT.nonzero(as_tuple=True)
+    return x, observed, Neighbours(*rows, bins, near), row, column, BINS
+
+
+def made():
+    module = Attention(P)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, generator=generator())
+    return module
+
+
+def test_it_is_its_formula():
+    module, (x, observed, rows, row, column, n_bins) = made(), parts()
+    a, b = (torch.nn.functional.softplus(part).tolist() for part in (module.agree, module.distance))
+    c = module.sharpness.exp().tolist()
+    mean, square, histogram = module(x, observed, rows, row, column, n_bins)
+    for cell in (0, 3, len(row) // 2, len(row) - 1):
+        i, j = int(row[cell]), int(column[cell])
+        logits = []
+        for r in rows.near[i].tolist():
+            logit = -float(attention.LACKING) * (1 - rows.observed[r, j].item())
+            for f in range(P):
+                apart = (x[i, f] - rows.x[r, f]).item()
+                alike = rows.observed[r, f].item() * math.exp(-c[f] * abs(apart))
+                logit += observed[i, f].item() * (a[f][j] * alike - b[f][j] * apart**2)
+            logits.append(logit)
+        weight = torch.tensor(logits).softmax(0)
+        values = rows.x[rows.near[i], j]
+        assert_close(mean[i, j], (weight * values).sum())
+        assert_close(square[i, j], (weight * values.square()).sum())
+        assert_close(histogram[cell], torch.bincount(rows.bin[rows.near[i], j], weight, minlength=BINS))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_loops_say_and_learn_what_torch_does(scale):
+    """Also where weights are sharp: exponentials of large negative numbers."""
+    *given, n_bins = parts()
+    weights = [(scale * torch.rand(P, 2 * P, generator=generator(1))).requires_grad_()]
+    weights += [(scale * torch.rand(P, generator=generator(2))).requires_grad_()]
+    found = attention._Weighed.apply(*given, n_bins, *weights)
+    expected = plain(*given, n_bins, *weights)
+    downstream = [naive.random(*part.shape).float() for part in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+    gradients = [torch.autograd.grad(said, weights, downstream) for said in (found, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        assert theirs.abs().max() > 0
+        assert_close(mine, theirs, atol=1e-4 * theirs.abs().max().item(), rtol=1e-4)
+
+
+def test_a_row_is_told_the_same_whatever_is_beside_it(monkeypatch):
+    module, (x, observed, rows, row, column, n_bins) = made(), parts()
+    mean, square, histogram = module(x, observed, rows, row, column, n_bins)
+    chosen = torch.tensor([31, 2, 17])
+    few = Neighbours(*rows[:3], rows.near[chosen])
+    own = [module(x[chosen], observed[chosen], few, *(observed[chosen] == 0).nonzero(as_tuple=True), n_bins)]
+    monkeypatch.setattr("emflow.compiled.ENOUGH_ROWS", 5)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    threaded = module(x, observed, rows, row, column, n_bins)
+    assert torch.equal(own[0].mean, mean[chosen])
+    assert torch.equal(own[0].square, square[chosen])
+    for several, one in zip(threaded, (mean, square, histogram), strict=True):
+        assert torch.equal(several, one)
+
+
+def test_exponentials_are_those_of_torch():
+    x = torch.cat((torch.linspace(-80, 20, 1001), torch.tensor([-1e5, 0.0])))
+    found = x.clone()
+    attention._exp(found.numpy(), torch.empty(len(x), dtype=torch.int32).numpy())
+    assert_close(found, x.clamp_min(-80).exp(), rtol=1e-5, atol=0)
