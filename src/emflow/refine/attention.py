@@ -14,7 +14,9 @@ from torch.nn import functional
 from emflow.compiled import by_rows, compiled
 
 LACKING = np.float32(30)  # by which the logit of a neighbour is less if it lacks the column
-LEAST = np.float32(-80)  # of what exponentials are taken of: they are no more than rounding below
+LEAST = np.float32(
+    -40
+)  # exponentials of less are zero: products of such small numbers would take a hundred times as long
 ONE, HALF, LOG_2 = np.float32(1), np.float32(0.5), np.float32(math.log(2))
 SERIES = tuple(np.float32(1 / math.factorial(n)) for n in range(2, 7))
 
@@ -151,33 +153,57 @@ def _say(
     """Write what is said of rows first to last; keep the weights (n, p, k) if there is room for them."""
     k, p = near.shape[1], x.shape[1]
     values, there, pairs = np.empty((p, k), np.float32), np.empty((p, k), np.float32), np.empty((2 * p, k), np.float32)
-    weights, power = np.empty((p, k), np.float32), np.empty(k, np.int32)
+    weights, power = np.empty((p, k), np.float32), np.empty(p * k, np.int32)
     for i in range(first, last):
         _compare(x[i], observed[i], near_x, near_observed, near[i], sharpness, values, there, pairs, power)
         np.dot(factors, pairs, weights)
-        for j in range(p):
-            weight, value, has, most = weights[j], values[j], there[j], weights[j, 0]
-            for a in range(k):
-                weight[a] += LACKING * has[a]
-                most = max(most, weight[a])
-            for a in range(k):
-                weight[a] -= most
-            _exp(weight, power)
-            total, by_value, by_square = np.float32(0), np.float32(0), np.float32(0)
-            for a in range(k):
-                total += weight[a]
-                by_value += weight[a] * value[a]
-                by_square += weight[a] * value[a] * value[a]
-            for a in range(k):
-                weight[a] /= total
-            mean[i, j], square[i, j] = by_value / total, by_square / total
+        _normalise(weights, there, power)
+        _average(weights, values, mean[i], square[i])
         for nth in range(start[i], start[i + 1]):
             cell, j = order[nth], column[order[nth]]
             for a in range(k):
                 histogram[cell, near_bin[near[i, a], j]] += weights[j, a]
-        for j in range(p if len(kept) else 0):
-            for a in range(k):
-                kept[i, j, a] = weights[j, a]
+        if len(kept):
+            _copy(weights, kept[i])
+
+
+@compiled(finite=True)
+def _normalise(weights: Floats, there: Floats, power: NDArray[np.int32]) -> None:
+    """Replace the logits (p, k) of neighbours by weights that sum to one; those that lack a column have little."""
+    p, k = weights.shape
+    for j in range(p):
+        most = weights[j, 0]
+        for a in range(k):
+            weights[j, a] += LACKING * there[j, a]
+            most = max(most, weights[j, a])
+        for a in range(k):
+            weights[j, a] -= most
+    _exp(weights.reshape(-1), power)
+    for j in range(p):
+        total = np.float32(0)
+        for a in range(k):
+            total += weights[j, a]
+        for a in range(k):
+            weights[j, a] /= total
+
+
+@compiled(finite=True)
+def _average(weights: Floats, values: Floats, mean: Floats, square: Floats) -> None:
+    """Write mean and mean square (p,) of values (p, k)."""
+    p, k = weights.shape
+    for j in range(p):
+        by_value, by_square = np.float32(0), np.float32(0)
+        for a in range(k):
+            by_value += weights[j, a] * values[j, a]
+            by_square += weights[j, a] * values[j, a] * values[j, a]
+        mean[j], square[j] = by_value, by_square
+
+
+@compiled(finite=True)
+def _copy(source: Floats, target: Floats) -> None:
+    for j in range(len(source)):
+        for a in range(source.shape[1]):
+            target[j, a] = source[j, a]
 
 
 @compiled(finite=True)
@@ -203,34 +229,59 @@ def _learn(
     """Add the gradients of factors (2 p, p) and sharpness (p,), given those of what was said."""
     (n, k), p = near.shape, x.shape[1]
     values, there, pairs = np.empty((p, k), np.float32), np.empty((p, k), np.float32), np.empty((2 * p, k), np.float32)
-    logits, of_alike, power = np.empty((p, k), np.float32), np.empty((p, k), np.float32), np.empty(k, np.int32)
+    logits, of_alike, power = np.empty((p, k), np.float32), np.empty((p, k), np.float32), np.empty(p * k, np.int32)
     change = np.empty((2 * p, p), np.float32)
     for i in range(n):
         _compare(x[i], observed[i], near_x, near_observed, near[i], sharpness, values, there, pairs, power)
-        for j in range(p):
-            logit, value = logits[j], values[j]
-            for a in range(k):
-                logit[a] = value[a] * (of_mean[i, j] + of_square[i, j] * value[a])
+        _of_moments(values, of_mean[i], of_square[i], logits)
         for nth in range(start[i], start[i + 1]):
             cell, j = order[nth], column[order[nth]]
             for a in range(k):
                 logits[j, a] += of_histogram[cell, near_bin[near[i, a], j]]
-        for j in range(p):
-            logit, weight, common = logits[j], kept[i, j], np.float32(0)
-            for a in range(k):
-                common += weight[a] * logit[a]
-            for a in range(k):
-                logit[a] = weight[a] * (logit[a] - common)
+        _of_logits(kept[i], logits)
         np.dot(pairs, logits.T, change)
         np.dot(agree, logits, of_alike)
-        for f in range(2 * p):
-            for j in range(p):
-                of_factors[f, j] += change[f, j]
-        for f in range(p):
-            alike, apart, back, total = pairs[f], pairs[p + f], of_alike[f], np.float32(0)
-            for a in range(k):
-                total += back[a] * alike[a] * np.sqrt(apart[a])
-            of_sharpness[f] -= total
+        _add(change, of_factors)
+        _add_sharpness(pairs, of_alike, of_sharpness)
+
+
+@compiled(finite=True)
+def _of_moments(values: Floats, of_mean: Floats, of_square: Floats, of_weights: Floats) -> None:
+    """Write the gradient of weights (p, k), given those of mean and mean square (p,)."""
+    p, k = values.shape
+    for j in range(p):
+        for a in range(k):
+            of_weights[j, a] = values[j, a] * (of_mean[j] + of_square[j] * values[j, a])
+
+
+@compiled(finite=True)
+def _of_logits(weights: Floats, gradient: Floats) -> None:
+    """Replace the gradient of weights (p, k) by that of their logits."""
+    p, k = weights.shape
+    for j in range(p):
+        common = np.float32(0)
+        for a in range(k):
+            common += weights[j, a] * gradient[j, a]
+        for a in range(k):
+            gradient[j, a] = weights[j, a] * (gradient[j, a] - common)
+
+
+@compiled(finite=True)
+def _add_sharpness(pairs: Floats, of_alike: Floats, of_sharpness: Floats) -> None:
+    """Add the gradient of the sharpness (p,), given that of how far cells agree (p, k)."""
+    p, k = of_alike.shape
+    for f in range(p):
+        total = np.float32(0)
+        for a in range(k):
+            total += of_alike[f, a] * pairs[f, a] * np.sqrt(pairs[p + f, a])
+        of_sharpness[f] -= total
+
+
+@compiled(finite=True)
+def _add(part: Floats, total: Floats) -> None:
+    for i in range(len(part)):
+        for j in range(part.shape[1]):
+            total[i, j] += part[i, j]
 
 
 @compiled(finite=True)
@@ -247,23 +298,19 @@ def _compare(
     power: NDArray[np.int32],
 ) -> None:
     """Fetch the neighbours of one row (p, k), and write how far they agree with it, and squared distances (2 p, k)."""
-    p = len(x)
-    for a in range(len(near)):
+    p, k = len(x), len(near)
+    for a in range(k):
         for f in range(p):
             values[f, a], there[f, a] = near_x[near[a], f], near_observed[near[a], f]
     for f in range(p):
-        alike, apart, value, has = pairs[f], pairs[p + f], values[f], there[f]
-        if observed[f] == 0:
-            for a in range(len(near)):
-                alike[a] = apart[a] = 0
-            continue
-        for a in range(len(near)):
-            away = x[f] - value[a]
-            apart[a] = away * away
-            alike[a] = -sharpness[f] * abs(away)
-        _exp(alike, power)
-        for a in range(len(near)):
-            alike[a] *= has[a]
+        for a in range(k):
+            away = (x[f] - values[f, a]) * observed[f]
+            pairs[f, a] = -sharpness[f] * abs(away)
+            pairs[p + f, a] = away * away
+    _exp(pairs[:p].reshape(-1), power)
+    for f in range(p):
+        for a in range(k):
+            pairs[f, a] *= there[f, a] * observed[f]
 
 
 @compiled(finite=True)
@@ -277,8 +324,8 @@ def _exp(x: Floats, power: NDArray[np.int32]) -> None:
         twos = max(x[a], LEAST) / LOG_2
         whole = np.floor(twos + HALF)
         t = (twos - whole) * LOG_2
+        power[a] = (np.int32(whole) + np.int32(127)) << np.int32(23) if x[a] > LEAST else np.int32(0)
         x[a] = ONE + t * (ONE + t * (SERIES[0] + t * (SERIES[1] + t * (SERIES[2] + t * (SERIES[3] + t * SERIES[4])))))
-        power[a] = (np.int32(whole) + np.int32(127)) << np.int32(23)
     two_to_whole = power.view(np.float32)
     for a in range(len(x)):
         x[a] *= two_to_whole[a]

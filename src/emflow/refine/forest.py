@@ -18,11 +18,13 @@ from torch import Tensor, nn
 
 from emflow.compiled import by_rows, compiled
 from emflow.progress import progress
+from emflow.refine.neighbours import FURTHEST, near_enough
 from emflow.refine.network import Cells
 
 MOST_FEATURES = 20  # that a split chooses from, or
 SHARE_OF_FEATURES = 0.8  # of all that there are
 LEAST_IN_LEAF = 2
+RIDGE = 1.0  # rows that speak for slopes of zero, in the linear regression on the other columns
 NOISY, NOISY_LEAVES = 0.75, 1600  # at most so many, if more than this share of the column's variance is unexplained
 MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of nine bytes each, the model stays below 55 MB
 
@@ -30,34 +32,42 @@ MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of nine bytes
 class Forest(nn.Module):
     """Extremely randomised trees for each column, from the other columns of a completed row.
 
+    Trees cut along one column at a time, and need many leaves for what is a plane. So they may also compare what the
+    others say by a linear regression: a sum with slopes, in which values far outside are drawn nearer.
+
     Attributes
     ----------
     compared : uint8 Tensor of shape (nodes,)
-        Of the nodes of all trees: the column that is compared. A leaf compares one that no value is greater in.
+        Of the nodes of all trees: the column that is compared; p for the sum. A leaf compares p + 1, in which no value
+        is greater.
     child : int32 Tensor of shape (nodes,)
         The first of two children, which follow each other; a leaf itself.
     value : float32 Tensor of shape (nodes,)
         What is compared with; the mean of a leaf.
     root : int32 Tensor of shape (p, t)
         Where the trees of a column begin; -1 for a column that has none.
+    slope : float32 Tensor of shape (p, p)
+        Of the sum that the trees of a column compare, in the other columns; 0 in those that tell nothing of it.
     """
 
     compared: Tensor
     child: Tensor
     value: Tensor
     root: Tensor
+    slope: Tensor
 
     def __init__(self, n_columns: int, n_trees: int, n_nodes: int) -> None:
         super().__init__()
         for name, dtype in (("compared", torch.uint8), ("child", torch.int32), ("value", torch.float32)):
             self.register_buffer(name, torch.zeros(n_nodes, dtype=dtype))
         self.register_buffer("root", torch.full((n_columns, n_trees), -1, dtype=torch.int32))
+        self.register_buffer("slope", torch.zeros(n_columns, n_columns if n_trees else 0))
 
     def means(self, x: Tensor, cells: Cells) -> Tensor:
         """Return what the trees say of cells (c,) of completed rows x (n, p): their mean; NaN if there is none."""
         values = np.full(len(cells.column), np.nan, dtype=np.float32)
         if self.root.numel():
-            inputs = x, *cells, self.compared, self.child, self.value, self.root
+            inputs = x, *cells, self.compared, self.child, self.value, self.root, self.slope
             arrays: list[Any] = [*(part.cpu().numpy() for part in inputs), values]
             by_rows(len(values), lambda *part: _descend(*arrays, *part))
         return torch.from_numpy(values).to(x.device)
@@ -72,6 +82,7 @@ def _descend(
     child: NDArray[np.int32],
     value: NDArray[np.float32],
     root: NDArray[np.int32],
+    slope: NDArray[np.float32],
     values: NDArray[np.float32],
     first: int,
     last: int,
@@ -83,13 +94,18 @@ def _descend(
     """
     n_columns, n_trees = root.shape
     at = np.empty(n_trees, np.int64)
-    one = np.full(n_columns + 1, -np.inf, np.float32)  # a row, and the column that leaves compare
+    one = np.full(n_columns + 2, -np.inf, np.float32)  # a row, the sum, and the column that leaves compare
     for cell in range(first, last):
         if root[column[cell], 0] < 0:
             values[cell] = np.nan
             continue
-        one[:n_columns] = x[row[cell]]
-        at[:] = root[column[cell]]
+        total = 0.0
+        for other in range(n_columns):
+            one[other] = x[row[cell], other]
+            total += min(max(one[other], -FURTHEST), FURTHEST) * slope[column[cell], other]
+        one[n_columns] = total
+        for tree in range(n_trees):
+            at[tree] = root[column[cell], tree]
         on = True
         while on:
             on = False
@@ -123,13 +139,14 @@ def grow(
     lest the trees learn the noise.
     """
     started = time.monotonic()
-    rows, known = x.cpu().numpy(), observed.cpu().numpy()
+    rows, near, known = (part.cpu().numpy() for part in (x, near_enough(x).double(), observed))
     weights = None if weight is None else weight.cpu().numpy()
     n, p = rows.shape
     noisy = (unexplained > NOISY).tolist()
     owners = np.arange(p) if owner is None else owner.cpu().numpy()
     trees: list[tuple[NDArray[Any], ...]] = []
     root, first, done = np.full((p, n_trees), -1, dtype=np.int32), 0, True
+    slope = np.zeros((p, p), dtype=np.float32)
     columns = [column for column in known.sum(0).argsort(kind="stable").tolist() if wanted[column]]
     for column in progress(columns, desc="forest", unit="column", verbose=verbose):
         use = known[:, column]
@@ -139,23 +156,33 @@ def grow(
         if time.monotonic() - started > max_time:
             done = False
             break
+        truth, weight_of = rows[use, column], None if weights is None else weights[use]
+        slope[column, others] = _slopes(near[use][:, others], truth, weight_of)
+        seen = np.column_stack((rows[use][:, others], near[use] @ slope[column]))
         least = max(LEAST_IN_LEAF, math.ceil(n * len(columns) * n_trees / MOST_LEAVES))
         least = max(least, n // NOISY_LEAVES) if noisy[column] else least
         grown = ExtraTreesRegressor(
             n_trees, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
             random_state=seed + column, n_jobs=torch.get_num_threads(),
-        ).fit(
-            rows[use][:, others], rows[use, column], None if weights is None else weights[use]
-        )  # fmt: skip
+        ).fit(seen, truth, weight_of)  # fmt: skip
         for number, estimator in enumerate(grown.estimators_):
             root[column, number] = first
-            trees.append(_flat(estimator.tree_, others, p, first))
+            trees.append(_flat(estimator.tree_, np.append(others, p), p, first))
             first += estimator.tree_.node_count
     forest = Forest(p, n_trees, first)
     if trees:
         parts = (torch.from_numpy(np.concatenate(part)) for part in zip(*trees, strict=True))
         (forest.compared, forest.child, forest.value), forest.root = parts, torch.from_numpy(root)
+        forest.slope = torch.from_numpy(slope)
     return forest.to(x.device), done
+
+
+def _slopes(x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None) -> NDArray[Any]:
+    """Return those (p,) of the linear regression of y (n,) on the columns of x (n, p), of rows with a weight (n,)."""
+    share = np.full(len(y), 1 / len(y)) if weight is None else weight / weight.sum()
+    x, y = x - share @ x, y - share @ y
+    shared = x.T * share
+    return np.linalg.solve(shared @ x + RIDGE / len(y) * np.eye(x.shape[1]), shared @ y)
 
 
 def _flat(tree: Any, columns: NDArray[np.intp], n_columns: int, first: int) -> tuple[NDArray[Any], ...]:
@@ -170,7 +197,7 @@ def _flat(tree: Any, columns: NDArray[np.intp], n_columns: int, first: int) -> t
     place[left[inner]], place[right[inner]] = child[inner], child[inner] + 1
     leaf = left < 0
     child[leaf] = place[leaf]
-    compared = np.where(leaf, n_columns, columns[np.maximum(tree.feature, 0)]).astype(np.uint8)
+    compared = np.where(leaf, n_columns + 1, columns[np.maximum(tree.feature, 0)]).astype(np.uint8)
     value = np.where(leaf, tree.value[:, 0, 0], tree.threshold).astype(np.float32)
     order = place.argsort()
     return compared[order], (child + np.int32(first))[order], value[order]

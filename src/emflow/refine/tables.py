@@ -19,7 +19,7 @@ from emflow.refine.network import MULTIPLE, Cells, TableNetwork
 
 BLOCK = 8192  # rows that the forest completes together;
 TOGETHER = 2**19  # so many cells of their neighbours the network looks at together
-TREES = 0.4  # weight of the forest in the mean
+TREES = 0.5  # weight of the forest in the mean
 SHARES = 101  # of which is known how far values lie from the middle, if there are
 ENOUGH_CELLS = 50  # to learn it from
 

@@ -107,7 +107,7 @@ class Size:
             n_steps=n_steps or (600, 600, max(800, n // 5), round(800 + 1200 * lacking))[kind],
             batch_size=(64, 128, 256, 512)[kind], learning_rate=8e-3, width=128,
             n_bins=max(16, min((128, 64, 64, 64)[kind], 2048 // p)), n_pieces=8,
-            n_neighbours=max(16, min(48, 2048 // p)),
+            n_neighbours=max(16, min(48, 2048 // p) // 8 * 8),  # processors take eight at a time
             n_reference=n_reference, dropout=(0.15, 0.15, 0.3, 0.05)[kind], error_weight=2.0,
             reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
             n_trees=0 if p > NARROW else (40, 40, 16, 10)[kind],

@@ -88,7 +88,7 @@ def test_a_row_is_told_the_same_whatever_is_beside_it(monkeypatch):
 
 
 def test_exponentials_are_those_of_torch():
-    x = torch.cat((torch.linspace(-80, 20, 1001), torch.tensor([-1e5, 0.0])))
+    x = torch.cat((torch.linspace(-39, 20, 1001), torch.tensor([-1e5, 0.0])))
     found = x.clone()
     attention._exp(found.numpy(), torch.empty(len(x), dtype=torch.int32).numpy())
-    assert_close(found, x.clamp_min(-80).exp(), rtol=1e-5, atol=0)
+    assert_close(found, x.exp(), rtol=1e-5, atol=0)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.linear_model import Ridge
 from torch.testing import assert_close
 
 from emflow.refine import forest
@@ -20,13 +21,31 @@ ALL = torch.ones(P, dtype=torch.bool)
 
 
 def test_says_what_the_trees_of_scikit_learn_say():
-    found = grow(X, OBSERVED, ALL, EXPLAINED, n_trees=5, seed=3)[0].means(X, CELLS)
+    """Of the other columns, and of a linear regression on them, which counts no value beyond four deviations."""
+    x = X.clone()
+    x[0, 1], x[1, 2] = 9.0, -7.0
+    grown = grow(x, OBSERVED, ALL, EXPLAINED, n_trees=5, seed=3)[0]
+    found = grown.means(x, CELLS)
     for column in range(P):
-        use, others = OBSERVED[:, column].numpy(), np.delete(X.numpy(), column, axis=1)
+        use, others = OBSERVED[:, column].numpy(), np.delete(x.numpy(), column, axis=1)
+        near, truth = others.clip(-4, 4), x[use, column].numpy()
+        slope = Ridge(1.0).fit(near[use].astype(float), truth.astype(float)).coef_
+        assert_close(np.delete(grown.slope[column].numpy(), column), slope.astype(np.float32))
+        others = np.column_stack((others, near.astype(float) @ np.delete(grown.slope[column].numpy(), column)))
         trees = ExtraTreesRegressor(5, min_samples_leaf=2, max_features=0.8, random_state=3 + column)
-        trees.fit(others[use], X[use, column].numpy())
-        expected = torch.from_numpy(trees.predict(others[~use])).float()
+        trees.fit(others[use].astype(np.float32), truth)
+        expected = torch.from_numpy(trees.predict(others[~use].astype(np.float32))).float()
         assert_close(found[CELLS.column == column], expected)
+
+
+def test_a_plane_takes_few_trees():
+    """Of a sum of many columns trees along the columns know little; along the sum itself they know all."""
+    x = torch.randn(600, 9, generator=torch.Generator().manual_seed(4))
+    x[:, 8] = x[:, :8].sum(1) / 8**0.5
+    observed = torch.ones(600, 9, dtype=torch.bool)
+    grown = grow(x[:500], observed[:500], torch.arange(9) == 8, torch.zeros(9), n_trees=5, seed=0)[0]
+    found = grown.means(x[500:], Cells(torch.arange(100), torch.full((100,), 8)))
+    assert (found - x[500:, 8]).square().mean() < 0.1
 
 
 def test_a_row_has_its_means_whatever_is_beside_it():
