@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from emflow.refine import attention
-from emflow.refine.attention import Attention, Neighbours, plain
+from emflow.refine.attention import Attention, Neighbours, by_loops, by_torch
 
 N, P, R, K, BINS = 40, 5, 60, 7, 6
 
@@ -33,11 +33,13 @@ def made():
     return module
 
 
-def test_it_is_its_formula():
+@pytest.mark.parametrize("learnt", [True, False])
+def test_it_is_its_formula(learnt):
     module, (x, observed, rows, row, column, n_bins) = made(), parts()
     a, b = (torch.nn.functional.softplus(part).tolist() for part in (module.agree, module.distance))
     c = module.sharpness.exp().tolist()
-    mean, square, histogram = module(x, observed, rows, row, column, n_bins)
+    with torch.set_grad_enabled(learnt):
+        mean, square, histogram = module(x, observed, rows, row, column, n_bins)
     for cell in (0, 3, len(row) // 2, len(row) - 1):
         i, j = int(row[cell]), int(column[cell])
         logits = []
@@ -56,22 +58,14 @@ def test_it_is_its_formula():
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
-def test_loops_say_and_learn_what_torch_does(scale):
+def test_loops_say_what_torch_says(scale):
     """Also where weights are sharp: exponentials of large negative numbers."""
-    *given, n_bins = parts()
-    weights = [(scale * torch.rand(P, 2 * P, generator=generator(1))).requires_grad_()]
-    weights += [(scale * torch.rand(P, generator=generator(2))).requires_grad_()]
-    found = attention._Weighed.apply(*given, n_bins, *weights)
-    expected = plain(*given, n_bins, *weights)
-    downstream = [naive.random(*part.shape).float() for part in expected]
-    for mine, theirs in zip(found, expected, strict=True):
+    weights = [scale * torch.rand(*shape, generator=generator(1)) for shape in ((P, P), (P, P), (P,))]
+    for mine, theirs in zip(by_loops(*parts(), *weights), by_torch(*parts(), *weights), strict=True):
         assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
-    gradients = [torch.autograd.grad(said, weights, downstream) for said in (found, expected)]
-    for mine, theirs in zip(*gradients, strict=True):
-        assert theirs.abs().max() > 0
-        assert_close(mine, theirs, atol=1e-4 * theirs.abs().max().item(), rtol=1e-4)
 
 
+@torch.no_grad()
 def test_a_row_is_told_the_same_whatever_is_beside_it(monkeypatch):
     module, (x, observed, rows, row, column, n_bins) = made(), parts()
     mean, square, histogram = module(x, observed, rows, row, column, n_bins)
