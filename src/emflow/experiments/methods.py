@@ -16,7 +16,7 @@ STOP_THEMSELVES = frozenset({"gaussian", "ours", "emflow", "emflow_paper", "mcfl
 
 SHORTEST: dict[str, dict[str, Any]] = {
     "emflow": {"n_iterations": 1, "n_epochs": 1},
-    "ours": {"refine_steps": 1},
+    "ours": {"refine_steps": 1, "refine": "on"},
     "mcflow": {"n_epochs": 1},
     "gain": {"n_steps": 1},
 }
@@ -42,7 +42,7 @@ def build(name: str, parameters: dict[str, Any], seed: int, max_time: float) -> 
 
 
 def warm_up(name: str, parameters: dict[str, Any]) -> None:
-    """Fit a few rows for a moment: the first fit of a process waits for seconds while torch loads what it needs."""
+    """Fit a few rows for a moment: the first fit of a process waits for what torch loads and numba compiles."""
     if name in SHORTEST:
         rng = np.random.default_rng(0)
         X = rng.random((64, 4))
