@@ -14,9 +14,7 @@ from torch.nn import functional
 from emflow.compiled import by_rows, compiled
 
 LACKING = np.float32(30)  # by which the logit of a neighbour is less if it lacks the column
-LEAST = np.float32(
-    -40
-)  # exponentials of less are zero: products of such small numbers would take a hundred times as long
+LEAST = np.float32(-40)  # exponentials of less are zero: products of such small numbers would be slow
 ONE, HALF, LOG_2 = np.float32(1), np.float32(0.5), np.float32(math.log(2))
 SERIES = tuple(np.float32(1 / math.factorial(n)) for n in range(2, 7))
 
@@ -31,6 +29,14 @@ class Neighbours(NamedTuple):
     observed: Tensor
     bin: Tensor
     near: Tensor
+
+
+class Weights(NamedTuple):
+    """By which neighbours are weighed: a and b (p, p), c (p,) in `Attention`."""
+
+    agree: Tensor
+    distance: Tensor
+    sharpness: Tensor
 
 
 class Said(NamedTuple):
@@ -67,29 +73,21 @@ class Attention(nn.Module):
         Where nothing is learnt, by loops over rows: what is computed of a row stays in the nearest memory, and that is
         twice as fast. The gradient would not be.
         """
-        agree, distance = functional.softplus(self.agree), functional.softplus(self.distance)
-        given = x, observed, rows, row, column, n_bins, agree, distance, self.sharpness.exp()
-        return by_torch(*given) if torch.is_grad_enabled() or not x.is_cpu else by_loops(*given)
+        weights = Weights(functional.softplus(self.agree), functional.softplus(self.distance), self.sharpness.exp())
+        say = by_torch if torch.is_grad_enabled() or not x.is_cpu else by_loops
+        return say(x, observed, rows, row, column, n_bins, weights)
 
 
 def by_torch(
-    x: Tensor,
-    observed: Tensor,
-    rows: Neighbours,
-    row: Tensor,
-    column: Tensor,
-    n_bins: int,
-    agree: Tensor,
-    distance: Tensor,
-    sharpness: Tensor,
+    x: Tensor, observed: Tensor, rows: Neighbours, row: Tensor, column: Tensor, n_bins: int, weights: Weights
 ) -> Said:
-    """Return what neighbours say, with a = agree, b = distance (p, p) and c = sharpness (p,)."""
+    """Return what neighbours say, from (n, k, p) numbers in every step."""
     (n, k), p = rows.near.shape, x.shape[1]
     near, there = (table.index_select(0, rows.near.flatten()).view(n, k, p) for table in (rows.x, rows.observed))
     apart = (x[:, None] - near).mul_(observed[:, None])
-    alike = torch.exp(apart.abs() * -sharpness) * (there * observed[:, None])
-    logit = torch.add(alike @ agree, there, alpha=float(LACKING)).flatten(0, 1)
-    weight = torch.addmm(logit, apart.square_().flatten(0, 1), distance, alpha=-1).view(n, k, p).softmax(1)
+    alike = torch.exp(apart.abs() * -weights.sharpness) * (there * observed[:, None])
+    logit = torch.add(alike @ weights.agree, there, alpha=float(LACKING)).flatten(0, 1)
+    weight = torch.addmm(logit, apart.square_().flatten(0, 1), weights.distance, alpha=-1).view(n, k, p).softmax(1)
     part = weight * near
     own = _pick(weight, (row[:, None] * k + torch.arange(k, device=x.device)) * p + column[:, None])
     within = _pick(rows.bin, rows.near.index_select(0, row) * p + column[:, None])
@@ -103,22 +101,14 @@ def _pick(table: Tensor, place: Tensor) -> Tensor:
 
 
 def by_loops(
-    x: Tensor,
-    observed: Tensor,
-    rows: Neighbours,
-    row: Tensor,
-    column: Tensor,
-    n_bins: int,
-    agree: Tensor,
-    distance: Tensor,
-    sharpness: Tensor,
+    x: Tensor, observed: Tensor, rows: Neighbours, row: Tensor, column: Tensor, n_bins: int, weights: Weights
 ) -> Said:
     """Return the same, each row by itself."""
     order = row.argsort(stable=True)
     start = torch.searchsorted(row[order], torch.arange(len(x) + 1))  # of the cells of each row, in this order
-    factors = torch.cat((agree, -distance)).mT.contiguous()
+    factors = torch.cat((weights.agree, -weights.distance)).mT.contiguous()
     said = Said(torch.empty_like(x), torch.empty_like(x), x.new_zeros(len(row), n_bins))
-    inputs = x, observed, *rows, column, order, start, sharpness, factors
+    inputs = x, observed, *rows, column, order, start, weights.sharpness, factors
     arrays: list[Any] = [part.detach().numpy() for part in (*inputs, *said)]
     by_rows(len(x), lambda *part: _say(*arrays, *part))
     return said

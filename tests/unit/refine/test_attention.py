@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from emflow.refine import attention
-from emflow.refine.attention import Attention, Neighbours, by_loops, by_torch
+from emflow.refine.attention import Attention, Neighbours, Weights, by_loops, by_torch
 
 N, P, R, K, BINS = 40, 5, 60, 7, 6
 
@@ -60,8 +60,8 @@ def test_it_is_its_formula(learnt):
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_loops_say_what_torch_says(scale):
     """Also where weights are sharp: exponentials of large negative numbers."""
-    weights = [scale * torch.rand(*shape, generator=generator(1)) for shape in ((P, P), (P, P), (P,))]
-    for mine, theirs in zip(by_loops(*parts(), *weights), by_torch(*parts(), *weights), strict=True):
+    weights = Weights(*(scale * torch.rand(*shape, generator=generator(1)) for shape in ((P, P), (P, P), (P,))))
+    for mine, theirs in zip(by_loops(*parts(), weights), by_torch(*parts(), weights), strict=True):
         assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
