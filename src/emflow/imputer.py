@@ -35,7 +35,7 @@ from emflow.limits import EMFLOW, FILLS, SETTINGS, Limit, check
 from emflow.refine.images import fit_images
 from emflow.refine.kinds import Refinement
 from emflow.refine.tables import TableRefinement
-from emflow.refine.training import Size, can_go_on, fit_tables
+from emflow.refine.training import Size, can_go_on, fit_tables, wanted_columns
 from emflow.staged import StagedImputer, plain
 from emflow.table.fill import fill_draw, fill_nearest, hide, hide_alike
 from emflow.table.frame import is_frame
@@ -519,7 +519,7 @@ class EMFlowImputer(StagedImputer):
         if self.image_shape_ is not None:
             n_steps = self.refine_steps or IMAGE_STEPS
             return *fit_images(*data, self.image_shape_, n_steps, *options, run.weight), n_steps
-        size = self._size(len(x), (missing.any(0) | ~missing.any()).float().mean().item())
+        size = self._size(len(x), wanted_columns(missing).float().mean().item())
         if earlier is not None and not can_go_on(earlier, x, missing, size):
             earlier = None
         if earlier is not None and self.refine_steps is None:

@@ -5,28 +5,23 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from emflow.compiled import by_rows, compiled
-
-LACKING = np.float32(30)  # by which the logit of a neighbour is less if it lacks the column
-LEAST = np.float32(-40)  # exponentials of less are zero: products of such small numbers would be slow
-ONE, HALF, LOG_2 = np.float32(1), np.float32(0.5), np.float32(math.log(2))
-SERIES = tuple(np.float32(1 / math.factorial(n)) for n in range(2, 7))
-
-Floats = NDArray[np.float32]
-Numbers = NDArray[np.int64]
+from emflow.compiled import by_rows
+from emflow.refine.weighing import LACKING, say, slopes
 
 
 class Neighbours(NamedTuple):
-    """Rows (r, p) among which neighbours are: values, whether observed, bins; and which (n, k) are those of a batch."""
+    """Rows (r, p) among which neighbours are: values, whether observed, bins; and which (n, k) are those of a batch.
+
+    `beside` (r, 2 p) has the first two beside each other, for loops: memory is asked once for a row, and not twice.
+    """
 
     x: Tensor
     observed: Tensor
+    beside: Tensor
     bin: Tensor
     near: Tensor
 
@@ -40,7 +35,10 @@ class Weights(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What neighbours say: mean and mean square of each column (n, p), and bins of the cells asked for (cells, b)."""
+    """What neighbours say: mean and mean square of columns (n, p), and bins of the cells asked for (cells, b).
+
+    The first two are zero in columns that are not wanted, where they are not asked for.
+    """
 
     mean: Tensor
     square: Tensor
@@ -57,7 +55,15 @@ class Attention(nn.Module):
     with o = 1 where a cell is observed, and a, b, c learnt and positive. The first term counts cells that agree, the
     second measures distance. Neighbours that lack column j themselves do not count, unless all do: what fills them says
     nothing new, and a training row that is filled must not be its own neighbour.
+
+    Attributes
+    ----------
+    wanted : bool Tensor of shape (p,)
+        Columns for which neighbours are weighed in every row: those that lack values somewhere. For the others they
+        are weighed where a cell is asked for.
     """
+
+    wanted: Tensor
 
     def __init__(self, n_columns: int) -> None:
         super().__init__()
@@ -66,33 +72,62 @@ class Attention(nn.Module):
         self.sharpness = nn.Parameter(torch.full((n_columns,), math.log(10.0)))
         self.log_scale = nn.Parameter(torch.full((n_columns,), 0.5))  # of the bell around their mean
         self.exponent = nn.Parameter(torch.full((n_columns,), 0.3))  # of their histogram
+        self.register_buffer("wanted", torch.ones(n_columns, dtype=torch.bool))
 
     def forward(self, x: Tensor, observed: Tensor, rows: Neighbours, row: Tensor, column: Tensor, n_bins: int) -> Said:
         """Return what the neighbours of rows x (n, p) say of their columns, and of cells (row, column).
 
-        Where nothing is learnt, by loops over rows: what is computed of a row stays in the nearest memory, and that is
-        twice as fast. The gradient would not be.
+        By loops over rows: what is computed of a row stays in the nearest memory, and that is twice as fast. The
+        gradient for most of the columns is not: its products are large enough for a library.
         """
         weights = Weights(functional.softplus(self.agree), functional.softplus(self.distance), self.sharpness.exp())
-        say = by_torch if torch.is_grad_enabled() or not x.is_cpu else by_loops
-        return say(x, observed, rows, row, column, n_bins, weights)
+        most = torch.is_grad_enabled() and 2 * int(self.wanted.sum()) > len(self.wanted)
+        by = by_loops if x.is_cpu and not most else by_torch
+        return by(x, observed, rows, row, column, n_bins, weights, self.wanted)
 
 
 def by_torch(
-    x: Tensor, observed: Tensor, rows: Neighbours, row: Tensor, column: Tensor, n_bins: int, weights: Weights
+    x: Tensor,
+    observed: Tensor,
+    rows: Neighbours,
+    row: Tensor,
+    column: Tensor,
+    n_bins: int,
+    weights: Weights,
+    wanted: Tensor,
 ) -> Said:
     """Return what neighbours say, from (n, k, p) numbers in every step."""
     (n, k), p = rows.near.shape, x.shape[1]
     near, there = (table.index_select(0, rows.near.flatten()).view(n, k, p) for table in (rows.x, rows.observed))
     apart = (x[:, None] - near).mul_(observed[:, None])
     alike = torch.exp(apart.abs() * -weights.sharpness) * (there * observed[:, None])
-    logit = torch.add(alike @ weights.agree, there, alpha=float(LACKING)).flatten(0, 1)
-    weight = torch.addmm(logit, apart.square_().flatten(0, 1), weights.distance, alpha=-1).view(n, k, p).softmax(1)
+    apart = apart.square_()
+    columns, (agree, distance, _) = wanted.nonzero().flatten(), weights
+    if len(columns) < p:
+        near, there, agree, distance = (part.index_select(-1, columns) for part in (near, there, agree, distance))
+    logit = torch.add(alike @ agree, there, alpha=float(LACKING)).flatten(0, 1)
+    weight = torch.addmm(logit, apart.flatten(0, 1), distance, alpha=-1).view_as(near).softmax(1)
     part = weight * near
-    own = _pick(weight, (row[:, None] * k + torch.arange(k, device=x.device)) * p + column[:, None])
-    within = _pick(rows.bin, rows.near.index_select(0, row) * p + column[:, None])
+    mean, square = part.sum(1), (part * near).sum(1)
+    place = wanted.cumsum(0).sub_(1).clamp_min_(0)[column]  # of the column of a cell among those wanted
+    own = _pick(weight, (row[:, None] * k + torch.arange(k, device=x.device)) * len(columns) + place[:, None])
+    if len(columns) < p:
+        mean, square = (x.new_zeros(n, p).index_copy(1, columns, said) for said in (mean, square))
+        if len(rest := (~wanted)[column].nonzero().flatten()):
+            i, j = row[rest], column[rest]
+            cells = rows.near.index_select(0, i) * p + j[:, None]
+            values, there = _pick(rows.x, cells), _pick(rows.observed, cells)
+            agree, distance = (factor.mT.index_select(0, j)[:, :, None] for factor in weights[:2])
+            logit = (alike.index_select(0, i) @ agree - apart.index_select(0, i) @ distance).squeeze(2)
+            weight = (logit + float(LACKING) * there).softmax(1)
+            own = own.index_copy(0, rest, weight)
+            mean, square = (
+                said.index_put((i, j), (weight * part).sum(1))
+                for said, part in ((mean, values), (square, values.square()))
+            )
+    within = _pick(rows.bin, rows.near.index_select(0, row) * p + column[:, None]).long()
     histogram = x.new_zeros(len(row), n_bins).scatter_add_(1, within, own)
-    return Said(part.sum(1), (part * near).sum(1), histogram)
+    return Said(mean, square, histogram)
 
 
 def _pick(table: Tensor, place: Tensor) -> Tensor:
@@ -101,127 +136,47 @@ def _pick(table: Tensor, place: Tensor) -> Tensor:
 
 
 def by_loops(
-    x: Tensor, observed: Tensor, rows: Neighbours, row: Tensor, column: Tensor, n_bins: int, weights: Weights
+    x: Tensor,
+    observed: Tensor,
+    rows: Neighbours,
+    row: Tensor,
+    column: Tensor,
+    n_bins: int,
+    weights: Weights,
+    wanted: Tensor,
 ) -> Said:
     """Return the same, each row by itself."""
     order = row.argsort(stable=True)
     start = torch.searchsorted(row[order], torch.arange(len(x) + 1))  # of the cells of each row, in this order
+    place = wanted.cumsum(0).sub_(1).masked_fill_(~wanted, -1)
+    cells = x, observed, rows.beside, rows.bin, rows.near, column, order, start, wanted.nonzero().flatten(), place
     factors = torch.cat((weights.agree, -weights.distance)).mT.contiguous()
-    said = Said(torch.empty_like(x), torch.empty_like(x), x.new_zeros(len(row), n_bins))
-    inputs = x, observed, *rows, column, order, start, weights.sharpness, factors
-    arrays: list[Any] = [part.detach().numpy() for part in (*inputs, *said)]
-    by_rows(len(x), lambda *part: _say(*arrays, *part))
-    return said
+    return Said(*_Loops.apply(factors, weights.sharpness, n_bins, *cells))  # type: ignore[no-untyped-call]
 
 
-@compiled(finite=True)
-def _say(
-    x: Floats,
-    observed: Floats,
-    near_x: Floats,
-    near_observed: Floats,
-    near_bin: Numbers,
-    near: Numbers,
-    column: Numbers,
-    order: Numbers,
-    start: Numbers,
-    sharpness: Floats,
-    factors: Floats,
-    mean: Floats,
-    square: Floats,
-    histogram: Floats,
-    first: int,
-    last: int,
-) -> None:
-    """Write what is said of rows first to last."""
-    k, p = near.shape[1], x.shape[1]
-    values, there, pairs = np.empty((p, k), np.float32), np.empty((p, k), np.float32), np.empty((2 * p, k), np.float32)
-    weights, power = np.empty((p, k), np.float32), np.empty(p * k, np.int32)
-    for i in range(first, last):
-        _compare(x[i], observed[i], near_x, near_observed, near[i], sharpness, values, there, pairs, power)
-        np.dot(factors, pairs, weights)
-        _normalise(weights, there, power)
-        _average(weights, values, mean[i], square[i])
-        for nth in range(start[i], start[i + 1]):
-            cell, j = order[nth], column[order[nth]]
-            for a in range(k):
-                histogram[cell, near_bin[near[i, a], j]] += weights[j, a]
+class _Loops(torch.autograd.Function):
+    """The loops of `weighing` as a function with a gradient, by factors (p, 2 p) and sharpness (p,)."""
 
+    @staticmethod
+    def forward(ctx: Any, factors: Tensor, sharpness: Tensor, n_bins: int, *cells: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(factors, sharpness, *cells)
+        x, column = cells[0], cells[5]
+        said = torch.zeros_like(x), torch.zeros_like(x), x.new_zeros(len(column), n_bins)
+        arrays: list[Any] = [part.detach().numpy() for part in (factors, sharpness, *cells, *said)]
+        by_rows(len(x), lambda *part: say(*arrays, *part))
+        return said
 
-@compiled(finite=True)
-def _normalise(weights: Floats, there: Floats, power: NDArray[np.int32]) -> None:
-    """Replace the logits (p, k) of neighbours by weights that sum to one; those that lack a column have little."""
-    p, k = weights.shape
-    for j in range(p):
-        most = weights[j, 0]
-        for a in range(k):
-            weights[j, a] += LACKING * there[j, a]
-            most = max(most, weights[j, a])
-        for a in range(k):
-            weights[j, a] -= most
-    _exp(weights.reshape(-1), power)
-    for j in range(p):
-        total = np.float32(0)
-        for a in range(k):
-            total += weights[j, a]
-        for a in range(k):
-            weights[j, a] /= total
+    @staticmethod
+    def backward(ctx: Any, *by_said: Tensor) -> tuple[Tensor | None, ...]:
+        factors, sharpness, *cells = ctx.saved_tensors
+        given = factors, sharpness, *cells, *map(Tensor.contiguous, by_said)
+        found: dict[int, tuple[Tensor, Tensor]] = {}  # by threads, whose order decides the last digits of a sum
 
+        def work(first: int, last: int) -> None:
+            found[first] = torch.zeros_like(factors), torch.zeros_like(sharpness)
+            arguments: list[Any] = [*(part.detach().numpy() for part in (*given, *found[first])), first, last]
+            slopes(*arguments)
 
-@compiled(finite=True)
-def _average(weights: Floats, values: Floats, mean: Floats, square: Floats) -> None:
-    """Write mean and mean square (p,) of values (p, k)."""
-    p, k = weights.shape
-    for j in range(p):
-        by_value, by_square = np.float32(0), np.float32(0)
-        for a in range(k):
-            by_value += weights[j, a] * values[j, a]
-            by_square += weights[j, a] * values[j, a] * values[j, a]
-        mean[j], square[j] = by_value, by_square
-
-
-@compiled(finite=True)
-def _compare(
-    x: Floats,
-    observed: Floats,
-    near_x: Floats,
-    near_observed: Floats,
-    near: Numbers,
-    sharpness: Floats,
-    values: Floats,
-    there: Floats,
-    pairs: Floats,
-    power: NDArray[np.int32],
-) -> None:
-    """Fetch the neighbours of one row (p, k), and write how far they agree with it, and squared distances (2 p, k)."""
-    p, k = len(x), len(near)
-    for a in range(k):
-        for f in range(p):
-            values[f, a], there[f, a] = near_x[near[a], f], near_observed[near[a], f]
-    for f in range(p):
-        for a in range(k):
-            away = (x[f] - values[f, a]) * observed[f]
-            pairs[f, a] = -sharpness[f] * abs(away)
-            pairs[p + f, a] = away * away
-    _exp(pairs[:p].reshape(-1), power)
-    for f in range(p):
-        for a in range(k):
-            pairs[f, a] *= there[f, a] * observed[f]
-
-
-@compiled(finite=True)
-def _exp(x: Floats, power: NDArray[np.int32]) -> None:
-    """Replace numbers (k,) by their exponentials; power (k,) is room to work in.
-
-    Two to the power of a whole number is what its bits are, and the rest a short series. A loop that called a library
-    would not be done eight numbers at a time.
-    """
-    for a in range(len(x)):
-        twos = max(x[a], LEAST) / LOG_2
-        whole = np.floor(twos + HALF)
-        t = (twos - whole) * LOG_2
-        power[a] = (np.int32(whole) + np.int32(127)) << np.int32(23) if x[a] > LEAST else np.int32(0)
-        x[a] = ONE + t * (ONE + t * (SERIES[0] + t * (SERIES[1] + t * (SERIES[2] + t * (SERIES[3] + t * SERIES[4])))))
-    two_to_whole = power.view(np.float32)
-    for a in range(len(x)):
-        x[a] *= two_to_whole[a]
+        by_rows(len(cells[0]), work)
+        sums = (sum(parts) for parts in zip(*(found[first] for first in sorted(found)), strict=True))
+        return *sums, None, *(None for _ in cells)

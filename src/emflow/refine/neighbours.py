@@ -18,7 +18,7 @@ FURTHEST = 4.0  # standard deviations beyond which distances to neighbours do no
 FAR = 0.1  # weight of the squared distance next to the number of cells that agree
 ALONE = 768  # rows that one leaf holds; more of them are in several,
 LEAF, MULTIPLE = 64, 4  # about so many in each, with a multiple of four places, of which
-VISITED = 12  # are searched
+VISITED = 8  # are searched
 HOPE = 2.0  # standard deviations above the mean of a leaf's scores, by which it is judged
 POWERS = 8  # of the covariance, applied to a vector, turn it to where the spread is largest
 
@@ -76,7 +76,8 @@ class Reference(nn.Module):
 
     def prepare(self, bins: Bins, encoding: Encoding) -> None:
         """Compute what the search needs of the rows; after they are arranged or loaded."""
-        self.bin, self.near = bins.index(self.x), near_enough(self.x)
+        self.bin, self.near = bins.index(self.x).short(), near_enough(self.x)
+        self.beside = torch.cat((self.near, self.observed), 1)
         knot = encoding.ramps(self.near).sum(2).masked_fill(self.observed == 0, -1)
         tents = encoding.tents(self.near) * self.observed[:, :, None]
         code = torch.cat((tents, self.near[:, :, None], self.near[:, :, None].square()), 2).flatten(1)

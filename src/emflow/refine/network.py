@@ -92,15 +92,17 @@ class TableNetwork(nn.Module):
         row, column = cells
         at = row * self.n_columns + column
         inputs = [ramps.flatten(1), missing.to(z_hat), z_hat]
-        centre, log_share = (table.index_select(0, column) for table in (bins.centre, bins.log_share))
-        base = _around(0.5 * log_share, centre, z_hat.take(at), self.log_scale.take(column))
+        centre, share = bins.centre.index_select(0, column), 0.5 * bins.log_share
+        base = (share + self.bias if self.width else share).index_select(0, column)
+        base = _around(base, centre, z_hat.take(at), self.log_scale.take(column))
         if self.attention is not None:
             assert near is not None
             mean, square, histogram = self.attention(
                 near_enough(z_hat), (~missing).to(z_hat), near, row, column, self.n_bins
             )
             inputs += [mean, (square - mean.square()).clamp_min(1e-6).sqrt()]
-            frequent = torch.log(histogram + SMOOTHING * log_share.exp() + 1e-6)
+            smooth = SMOOTHING * bins.log_share.exp() + 1e-6
+            frequent = torch.log(histogram.add_(smooth.index_select(0, column)))
             base = _around(base, centre, mean.take(at), self.attention.log_scale.take(column))
             base = torch.addcmul(base, self.attention.exponent.take(column)[:, None], frequent)
         if not self.width:
@@ -109,7 +111,7 @@ class TableNetwork(nn.Module):
         for block in self.blocks:
             h = block(h)
         h = _dropout(self.norm(h), self.dropout, self.training)
-        return base + self._last(h, cells)
+        return base.add_(self._last(h, cells))
 
     def _last(self, h: Tensor, cells: Cells) -> Tensor:
         """Return the tilt (cells, b): the last layer, of which only what is wanted is computed, column by column."""
@@ -122,7 +124,7 @@ class TableNetwork(nn.Module):
         padded = row.new_zeros(len(there) * most).index_copy_(0, place, row)
         wanted = h.index_select(0, padded)
         tilt = torch.bmm(wanted.view(len(there), most, self.width), self.last.index_select(0, there))
-        return tilt.flatten(0, 1).index_select(0, place) + self.bias.index_select(0, column)
+        return tilt.flatten(0, 1).index_select(0, place)
 
 
 class Block(nn.Module):
@@ -142,7 +144,8 @@ class Block(nn.Module):
 
 def _around(base: Tensor, centre: Tensor, middle: Tensor, log_scale: Tensor) -> Tensor:
     """Return log-probabilities (cells, b) times a bell around the middle (cells,) of each cell."""
-    away = (centre - middle[:, None]) * torch.exp(-log_scale)[:, None]
+    times = torch.exp(-log_scale)
+    away = torch.addcmul((-middle * times)[:, None], centre, times[:, None])
     return torch.addcmul(base, away, away, value=-0.5)
 
 

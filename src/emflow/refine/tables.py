@@ -18,7 +18,7 @@ from emflow.refine.neighbours import Reference, near_enough
 from emflow.refine.network import MULTIPLE, Cells, TableNetwork
 
 BLOCK = 8192  # rows that the forest completes together;
-TOGETHER = 2**19  # so many cells of their neighbours the network looks at together
+TOGETHER = 2**22  # so many cells of their neighbours the network looks at together
 TREES = 0.5  # weight of the forest in the mean
 SHARES = 101  # of which is known how far values lie from the middle, if there are
 ENOUGH_CELLS = 50  # to learn it from
@@ -101,7 +101,8 @@ class TableRefinement(nn.Module):
         ramps = self.encoding.ramps(z_hat).masked_fill(missing[:, :, None], 0)
         rows = None
         if near.shape[1]:
-            rows = Neighbours(self.reference.near, self.reference.observed, self.reference.bin, near)
+            known = self.reference
+            rows = Neighbours(known.near, known.observed, known.beside, known.bin, near)
         logit: Tensor = self.network(ramps, z_hat, missing, rows, cells, self.bins)
         return logit
 

@@ -154,7 +154,7 @@ def fit_tables(
         left = (1 - GROWING * bool(size.n_trees)) * max_time - (time.monotonic() - started)
         history, unexplained = _train(model, examples, size, max(left, SHORTEST), verbose, fresh=earlier is None)
     if size.n_trees:
-        wanted = missing.any(0) | ~missing.any()  # complete columns have trees only where all are complete
+        wanted = wanted_columns(missing)
         rows, count = (part.to(x.device) for part in sample(len(x), GROWN_ROWS, generator, weight))
         x, missing = x.index_select(0, rows), missing.index_select(0, rows)
         weight = None if weight is None else count
@@ -193,12 +193,19 @@ def _begin(
         model.spread = earlier.spread  # unless there are cells to calibrate by
         model.network.go_on_from(earlier.network, earlier.bins.index(model.bins.centre.mT).mT)
         model.reference.weight = earlier.reference.weight
+    if model.network.attention is not None:
+        model.network.attention.wanted = wanted_columns(missing)
     if len(rows):
         holes = missing.index_select(0, rows)
         model.reference.x = model.standard(complete(x.index_select(0, rows), holes))
         model.reference.observed, model.reference.count = (~holes).float(), count
         model.reference.arrange(model.encoding)
     return model.ready(), rows
+
+
+def wanted_columns(missing: Tensor) -> Tensor:
+    """Return which columns (p,) are to be filled: those that lack values; all, where none does."""
+    return missing.any(0) | ~missing.any()
 
 
 def moments(x: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:

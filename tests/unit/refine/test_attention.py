@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from emflow.refine import attention
+from emflow.refine import weighing
 from emflow.refine.attention import Attention, Neighbours, Weights, by_loops, by_torch
 
 N, P, R, K, BINS = 40, 5, 60, 7, 6
+EVERY, SOME = [True] * P, [False, True, False, False, True]
 
 
 def generator(seed=0):
@@ -23,19 +24,21 @@ def parts(n=N, seed=0):
     bins = torch.randint(BINS, (R, P), generator=generator(seed))
     near = torch.stack([torch.randperm(R, generator=generator(seed + i))[:K] for i in range(n)])
     column, row = (observed == 0).mT.nonzero(as_tuple=True)
-    return x, observed, Neighbours(*rows, bins, near), row, column, BINS
+    return x, observed, Neighbours(*rows, torch.cat(rows, 1), bins.short(), near), row, column, BINS
 
 
-def made():
+def made(wanted=EVERY):
     module = Attention(P)
+    module.wanted = torch.tensor(wanted)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, generator=generator())
     return module
 
 
+@pytest.mark.parametrize("wanted", [EVERY, SOME])
 @pytest.mark.parametrize("learnt", [True, False])
-def test_it_is_its_formula(learnt):
-    module, (x, observed, rows, row, column, n_bins) = made(), parts()
+def test_it_is_its_formula(learnt, wanted):
+    module, (x, observed, rows, row, column, n_bins) = made(wanted), parts()
     a, b = (torch.nn.functional.softplus(part).tolist() for part in (module.agree, module.distance))
     c = module.sharpness.exp().tolist()
     with torch.set_grad_enabled(learnt):
@@ -44,7 +47,7 @@ def test_it_is_its_formula(learnt):
         i, j = int(row[cell]), int(column[cell])
         logits = []
         for r in rows.near[i].tolist():
-            logit = -float(attention.LACKING) * (1 - rows.observed[r, j].item())
+            logit = -float(weighing.LACKING) * (1 - rows.observed[r, j].item())
             for f in range(P):
                 apart = (x[i, f] - rows.x[r, f]).item()
                 alike = rows.observed[r, f].item() * math.exp(-c[f] * abs(apart))
@@ -54,23 +57,54 @@ def test_it_is_its_formula(learnt):
         values = rows.x[rows.near[i], j]
         assert_close(mean[i, j], (weight * values).sum())
         assert_close(square[i, j], (weight * values.square()).sum())
-        assert_close(histogram[cell], torch.bincount(rows.bin[rows.near[i], j], weight, minlength=BINS))
+        assert_close(histogram[cell], torch.bincount(rows.bin[rows.near[i], j].long(), weight, minlength=BINS))
 
 
+@pytest.mark.parametrize("wanted", [EVERY, SOME])
 @pytest.mark.parametrize("scale", [1.0, 30.0])
-def test_loops_say_what_torch_says(scale):
+def test_loops_say_what_torch_says(scale, wanted):
     """Also where weights are sharp: exponentials of large negative numbers."""
     weights = Weights(*(scale * torch.rand(*shape, generator=generator(1)) for shape in ((P, P), (P, P), (P,))))
-    for mine, theirs in zip(by_loops(*parts(), weights), by_torch(*parts(), weights), strict=True):
+    said = (say(*parts(), weights, torch.tensor(wanted)) for say in (by_loops, by_torch))
+    for mine, theirs in zip(*said, strict=True):
         assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("wanted", [EVERY, SOME])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_the_gradient_of_the_loops_is_that_of_torch(monkeypatch, wanted, n_threads):
+    monkeypatch.setattr("emflow.compiled.ENOUGH_ROWS", 5)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    shapes = (P, P), (P, P), (P,)
+    found = []
+    for say in (by_loops, by_torch):
+        weights = Weights(*(torch.rand(*shape, generator=generator(1)).requires_grad_() for shape in shapes))
+        mean, square, histogram = say(*parts(), weights, torch.tensor(wanted))
+        (mean.sin().sum() + square.sum() + (histogram + 0.1).log().sum()).backward()
+        found.append([weight.grad for weight in weights])
+    for mine, theirs in zip(*found, strict=True):
+        assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("learnt", [True, False])
+def test_a_column_that_is_not_wanted_is_weighed_where_it_is_asked_for_alone(learnt):
+    x, observed, rows, row, column, n_bins = parts()
+    with torch.set_grad_enabled(learnt):
+        every, some = (made(wanted)(x, observed, rows, row, column, n_bins) for wanted in (EVERY, SOME))
+    said = torch.tensor(SOME) | (observed == 0)
+    assert not said.all()
+    for one, other in ((every.mean, some.mean), (every.square, some.square)):
+        assert_close(other, one * said)
+    assert_close(some.histogram, every.histogram)
+
+
+@pytest.mark.parametrize("wanted", [EVERY, SOME])
 @torch.no_grad()
-def test_a_row_is_told_the_same_whatever_is_beside_it(monkeypatch):
-    module, (x, observed, rows, row, column, n_bins) = made(), parts()
+def test_a_row_is_told_the_same_whatever_is_beside_it(monkeypatch, wanted):
+    module, (x, observed, rows, row, column, n_bins) = made(wanted), parts()
     mean, square, histogram = module(x, observed, rows, row, column, n_bins)
     chosen = torch.tensor([31, 2, 17])
-    few = Neighbours(*rows[:3], rows.near[chosen])
+    few = Neighbours(*rows[:4], rows.near[chosen])
     own = [module(x[chosen], observed[chosen], few, *(observed[chosen] == 0).nonzero(as_tuple=True), n_bins)]
     monkeypatch.setattr("emflow.compiled.ENOUGH_ROWS", 5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
@@ -84,5 +118,5 @@ def test_a_row_is_told_the_same_whatever_is_beside_it(monkeypatch):
 def test_exponentials_are_those_of_torch():
     x = torch.cat((torch.linspace(-39, 20, 1001), torch.tensor([-1e5, 0.0])))
     found = x.clone()
-    attention._exp(found.numpy(), torch.empty(len(x), dtype=torch.int32).numpy())
+    weighing.exp(found.numpy(), torch.empty(len(x), dtype=torch.int32).numpy())
     assert_close(found, x.exp(), rtol=1e-5, atol=0)

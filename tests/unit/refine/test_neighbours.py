@@ -68,7 +68,7 @@ def test_most_of_those_most_alike_are_in_the_leaves_searched(small_leaves):
     expected = score(reference, encoding, x, observed)
     found = reference.search(x, observed, 10)
     hits = (found[:, :, None] == expected.topk(10, 1).indices[:, None]).any(2)
-    assert 0.8 < hits.float().mean() < 1  # a quarter of the rows is looked at
+    assert 0.7 < hits.float().mean() < 1  # a sixth of the rows is looked at
 
 
 def coded(n, seed):

@@ -134,7 +134,7 @@ def test_neighbours_decide_where_they_agree():
     model, _ = learn(1)
     fresh = TableNetwork(3, model.bins.centre.shape[1], model.encoding.left.shape[1], 8)
     rows = torch.zeros(5, 3), torch.ones(5, 3), torch.full((5, 3), 4)
-    near = Neighbours(*rows, torch.arange(5)[None])
+    near = Neighbours(*rows[:2], torch.cat(rows[:2], 1), rows[2].short(), torch.arange(5)[None])
     z_hat, missing = torch.zeros(1, 3), torch.tensor([[True, False, False]])
     cells = Cells(torch.tensor([0]), torch.tensor([0]))
     flat = model.bins
