@@ -101,8 +101,8 @@ class EMFlowImputer(StagedImputer):
         how. It is dropped if it does not help on the cells hidden for validation. "auto" learns it for tables of 700
         rows or more, and less than 1000 columns or pixel values: photographs of 32 x 32 x 3 gained nothing in 300 steps
         of a second each. A dict is "on", for tables, with settings of your own: any of `batch_size`, `learning_rate`,
-        `width`, `n_bins`, `n_pieces`, `n_neighbours`, `dropout`, `error_weight`, `reuse`, `like`, `weighed`,
-        `haste` and `n_trees`, which `emflow.refine.training.Size` explains.
+        `width`, `n_bins`, `n_pieces`, `n_neighbours`, `n_leaves`, `dropout`, `error_weight`, `reuse`, `like`,
+        `weighed`, `haste` and `n_trees`, which `emflow.refine.training.Size` explains.
     refine_steps : int or None
         Steps of its training; None has 500 for images, and as many for a table as suit its size.
     store_rows : bool or int

@@ -18,7 +18,7 @@ FURTHEST = 4.0  # standard deviations beyond which distances to neighbours do no
 FAR = 0.1  # weight of the squared distance next to the number of cells that agree
 ALONE = 768  # rows that one leaf holds; more of them are in several,
 LEAF, MULTIPLE = 64, 4  # about so many in each, with a multiple of four places, of which
-VISITED = 8  # are searched
+VISITED = 12  # are searched, unless told otherwise
 HOPE = 2.0  # standard deviations above the mean of a leaf's scores, by which it is judged
 POWERS = 8  # of the covariance, applied to a vector, turn it to where the spread is largest
 
@@ -48,6 +48,8 @@ class Reference(nn.Module):
         Of the columns in the score.
     leaf : Tensor of shape (l, m)
         Numbers of the rows in each leaf; -1 where there is none.
+    n_leaves : int
+        How many of them are searched for a row.
     """
 
     x: Tensor
@@ -56,8 +58,9 @@ class Reference(nn.Module):
     weight: Tensor
     leaf: Tensor
 
-    def __init__(self, n_rows: int, n_columns: int) -> None:
+    def __init__(self, n_rows: int, n_columns: int, n_leaves: int = VISITED) -> None:
         super().__init__()
+        self.n_leaves = n_leaves
         self.register_buffer("x", torch.zeros(n_rows, n_columns))
         self.register_buffer("observed", torch.zeros(n_rows, n_columns))
         self.register_buffer("count", torch.ones(n_rows))
@@ -85,14 +88,13 @@ class Reference(nn.Module):
         n = there.sum(1, keepdim=True).clamp_min(1)
         members = self._members(functional.pad(code, (0, 1)))
         middle = members.sum(1) / n
-        variance = ((members.square().sum(1) / n) - middle.square()).clamp_min(0)
         middle[:, -1].masked_fill_(~there.any(1), float(NEVER))
         start = torch.zeros_like(self.leaf, dtype=middle.dtype).masked_fill_(~there, float(NEVER))
         place = self.leaf.new_zeros(len(self.x), 2)
         place[self.leaf[there]] = there.nonzero()
         tables = (
             encoding.left, encoding.width, self.leaf, place, start, self._members(self.near).mT, self._members(knot).mT,
-            middle.mT, variance.mT,
+            middle.mT,
         )  # fmt: skip
         self.tree = Tree(*(table.cpu().contiguous().numpy() for table in tables))
 
@@ -112,7 +114,7 @@ class Reference(nn.Module):
         n_leaves, size = self.leaf.shape
         enough = -(-2 * (k + 1) // size)  # leaves to find k others in, though some are not full
         itself = torch.full((len(x),), -1) if itself is None else itself
-        n_asked = min(max(VISITED, enough), n_leaves)
+        n_asked = min(max(self.n_leaves, enough), n_leaves)
         arrays = [part.cpu().contiguous().numpy() for part in (x, observed * self.weight, itself, found)]
 
         def work(first: int, last: int) -> None:

@@ -32,8 +32,8 @@ class Tree(NamedTuple):
     x, knot : array of shape (l, p, m)
         Values, and where among the knots of their column they lie: piece and share of it, or -1 if not observed. That
         is a tenth of the tents, so that it stays near the processor.
-    middle, variance : array of shape (p (t + 3) + 1, l)
-        Of the rows in a leaf, for each column: of its tents, value and square. The last one is added to every sum.
+    middle : array of shape (p (t + 3) + 1, l)
+        Mean of the rows in a leaf, for each column: of its tents, value and square. The last one is added to every sum.
     """
 
     left: Floats
@@ -44,7 +44,6 @@ class Tree(NamedTuple):
     x: Floats
     knot: Floats
     middle: Floats
-    variance: Floats
 
 
 class Query(NamedTuple):
@@ -91,7 +90,7 @@ def find(
         for j in range(x.shape[1]):
             piece[j], share[j] = locate(x[i, j], tree.left[j], tree.width[j])
         query = Query(x[i], weight[i], piece, share)
-        add_up(tree.middle, tree.variance, query, far, promise, spread)
+        add_up(tree.middle, query, far, promise, spread)
         own = -1
         if itself[i] >= 0:
             own = tree.place[itself[i], 0]
@@ -130,8 +129,12 @@ def positive(x: np.float32) -> np.float32:
 
 
 @compiled
-def add_up(middle: Floats, variance: Floats, query: Query, far: np.float32, mean: Floats, spread: Floats) -> None:
-    """Write mean and variance (l,) of the scores in all leaves, from those (p (t + 3) + 1, l) of codes."""
+def add_up(middle: Floats, query: Query, far: np.float32, mean: Floats, spread: Floats) -> None:
+    """Write mean and variance (l,) of the scores in all leaves, from means (p (t + 3) + 1, l) of codes.
+
+    Tents are taken to be either 0 or 1, so that their mean m tells their variance, m (1 - m), and squared distances to
+    be all the same: to read variances of their own would take as long again, and find 1 % more of the best rows.
+    """
     n_rows = len(middle) // len(query.x)
     for i in range(len(mean)):
         mean[i], spread[i] = middle[-1, i], ZERO
@@ -140,11 +143,9 @@ def add_up(middle: Floats, variance: Floats, query: Query, far: np.float32, mean
             one, two, three, four = terms(j, query.piece[j], n_rows)
             a, b, c, d = factors(j, query, far)
             for i in range(len(mean)):
-                mean[i] += (a * middle[one, i] + b * middle[two, i]) + (c * middle[three, i] + d * middle[four, i])
-            a, b, c, d = a * a, b * b, c * c, d * d
-            for i in range(len(mean)):
-                tents = a * variance[one, i] + b * variance[two, i]
-                spread[i] += tents + (c * variance[three, i] + d * variance[four, i])
+                begin, end = middle[one, i], middle[two, i]
+                mean[i] += (a * begin + b * end) + (c * middle[three, i] + d * middle[four, i])
+                spread[i] += (a * a) * (begin - begin * begin) + (b * b) * (end - end * end)
 
 
 @compiled
@@ -163,29 +164,24 @@ def factors(column: int, query: Query, far: np.float32) -> tuple[np.float32, np.
 
 @compiled
 def leave_out(tree: Tree, query: Query, itself: int, far: np.float32, mean: Floats, spread: Floats) -> None:
-    """Correct mean and variance (l,) of the scores for a row to those of the others in the leaf that it is in.
+    """Write mean and variance (l,) of the scores for a row, in the leaf that it is in, of the other rows there.
 
     A row is most like itself, so that its own leaf would be searched more often than it deserves: where rows are that
     have its hidden values, too. What is learnt with their help would not hold for other rows.
     """
     leaf, place = tree.place[itself, 0], tree.place[itself, 1]
-    others, score, apart, n_rows = -ONE, ZERO, ZERO, len(tree.middle) // len(query.x)
+    others, n_rows = -ONE, len(tree.middle) // len(query.x)
     for i in range(tree.leaf.shape[1]):
         others += ONE if tree.leaf[leaf, i] >= 0 else ZERO
-    if others == ZERO:
-        mean[leaf], spread[leaf] = NEVER, ZERO
-        return
-    for j in range(len(query.x)):
+    mean[leaf], spread[leaf] = tree.middle[-1, leaf] if others > ZERO else NEVER, ZERO
+    for j in range(len(query.x) if others > ZERO else 0):
         x, knot = tree.x[leaf, j, place], tree.knot[leaf, j, place] - np.float32(query.piece[j])
         code = (positive(ONE - abs(knot)), positive(ONE - abs(knot - ONE)), x, x * x)
         term, factor = terms(j, query.piece[j], n_rows), factors(j, query, far)
         for i in range(4):
-            score += factor[i] * code[i]
-            difference = factor[i] * (code[i] - tree.middle[term[i], leaf])
-            apart += difference * difference
-    share = (others + ONE) / others
-    mean[leaf] = share * mean[leaf] - score / others
-    spread[leaf] = share * (spread[leaf] - apart / others)
+            middle = ((others + ONE) * tree.middle[term[i], leaf] - code[i]) / others
+            mean[leaf] += factor[i] * middle
+            spread[leaf] += factor[i] * factor[i] * (middle - middle * middle) if i < 2 else ZERO
 
 
 @compiled

@@ -56,6 +56,7 @@ class TableRefinement(nn.Module):
         n_pieces: int,
         n_reference: int,
         n_neighbours: int,
+        n_leaves: int,
         width: int,
         n_trees: int,
         n_nodes: int,
@@ -65,13 +66,13 @@ class TableRefinement(nn.Module):
         self.n_neighbours = n_neighbours
         self.shape = {
             "n_columns": n_columns, "n_bins": n_bins, "n_pieces": n_pieces, "n_reference": n_reference,
-            "n_neighbours": n_neighbours, "width": width, "n_trees": n_trees, "n_nodes": n_nodes,
+            "n_neighbours": n_neighbours, "n_leaves": n_leaves, "width": width, "n_trees": n_trees, "n_nodes": n_nodes,
         }  # fmt: skip
         self.register_buffer("mean", torch.zeros(n_columns))
         self.register_buffer("scale", torch.ones(n_columns))
         self.register_buffer("spread", torch.linspace(0, 1, SHARES).repeat(2, 1))
         self.bins, self.encoding = Bins(n_columns, n_bins), Encoding(n_columns, n_pieces)
-        self.reference = Reference(n_reference, n_columns)
+        self.reference = Reference(n_reference, n_columns, n_leaves)
         self.network = TableNetwork(
             n_columns, n_bins, n_pieces, width, dropout=dropout, with_neighbours=n_reference > 0
         )

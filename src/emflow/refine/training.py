@@ -54,6 +54,8 @@ class Size:
         Of each column: bins of its distributions, and pieces of its encoding; about so many at most.
     n_neighbours, n_reference : int
         Rows looked up for each row, and training rows among which they are; 0 for none.
+    n_leaves : int
+        How many leaves, of about 64 of these training rows, are searched: the fewer, the faster.
     error_weight : float
         Of the squared error of the mean, in standard deviations, beside the cross-entropy of the distribution.
     reuse : int
@@ -76,6 +78,7 @@ class Size:
     n_pieces: int
     n_neighbours: int
     n_reference: int
+    n_leaves: int
     dropout: float
     error_weight: float
     reuse: int
@@ -96,8 +99,8 @@ class Size:
     ) -> Size:
         """Return the size for a table of n rows and p columns, with settings of one's own.
 
-        `lacking` is the share of the columns that have holes: of a long table, where steps are long, few columns have
-        fewer steps.
+        `lacking` is the share of the columns that have holes: where these are few, a search is short, and of a long
+        table, where steps are long, they have fewer steps.
         """
         kind = bisect((1200, 3000, 10_000), n)
         n_reference = min(n, STORED_ROWS if store_rows is True else int(store_rows))
@@ -108,7 +111,8 @@ class Size:
             batch_size=(64, 128, 256, 512)[kind], learning_rate=8e-3, width=128,
             n_bins=max(16, min((128, 64, 64, 64)[kind], 2048 // p)), n_pieces=8,
             n_neighbours=max(16, min(48, 2048 // p) // 8 * 8),  # processors take eight at a time
-            n_reference=n_reference, dropout=(0.15, 0.15, 0.3, 0.05)[kind], error_weight=2.0,
+            n_reference=n_reference, n_leaves=12 if lacking > 0.5 else 8,
+            dropout=(0.15, 0.15, 0.3, 0.05)[kind], error_weight=2.0,
             reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
             n_trees=0 if p > NARROW else (40, 40, 16, 10)[kind],
         )  # fmt: skip
@@ -184,7 +188,8 @@ def _begin(
     encoding = Encoding.learn(standard, holes, size.n_pieces) if earlier is None else earlier.encoding
     rows, count = (part.to(x.device) for part in sample(len(x), size.n_reference, generator, weight))
     model = TableRefinement(
-        x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.width,
+        x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.n_leaves,
+        size.width,
         n_trees=0, n_nodes=0, dropout=size.dropout,
     )  # fmt: skip
     model.bins, model.encoding, model.mean, model.scale = bins, encoding, mean.float(), scale.float()

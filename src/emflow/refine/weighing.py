@@ -238,10 +238,14 @@ def compare(
 ) -> None:
     """Fetch the neighbours of one row, values and whether observed, and compare them with it, all (2 p, k)."""
     p, k = len(x), len(near)
-    there = values[p:]
+    there, rows = values[p:], pairs.reshape(k, 2 * p)  # which are written later
+    for a in range(k):  # as they lie, and then turned: both are faster than one, as memory is asked for at once
+        row = beside[near[a]]
+        for f in range(2 * p):
+            rows[a, f] = row[f]
     for a in range(k):
         for f in range(2 * p):
-            values[f, a] = beside[near[a], f]
+            values[f, a] = rows[a, f]
     for f in range(p):
         for a in range(k):
             away = (x[f] - values[f, a]) * observed[f]

@@ -60,13 +60,15 @@ def test_a_seed_gives_the_same_model_and_the_global_one_is_left_alone():
 
 
 EACH = {
-    "batch_size": 32, "learning_rate": 1e-3, "width": 16, "n_bins": 8, "n_pieces": 4, "n_neighbours": 5,
+    "batch_size": 32, "learning_rate": 1e-3, "width": 16, "n_bins": 8, "n_pieces": 4, "n_neighbours": 5, "n_leaves": 3,
     "dropout": 0.4, "error_weight": 0.0, "reuse": 2, "like": 0.0, "weighed": 1.0, "haste": 1.0, "n_trees": 0,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_each_setting_changes_the_model(name):
+def test_each_setting_changes_the_model(name, monkeypatch):
+    monkeypatch.setattr("emflow.refine.neighbours.ALONE", 100)  # so that there are leaves to choose from
+    monkeypatch.setattr("emflow.refine.neighbours.LEAF", 20)
     x, missing = curve(400), naive.random_missing(400, 3, 0.2)
     filled = []
     for settings in ({}, {name: EACH[name]}):
