@@ -72,10 +72,10 @@ def say(
         weigh(weights, columns, values, power, mean[i], square[i])
         for nth in range(start[i], start[i + 1]):
             cell, at = order[nth], column[order[nth] : order[nth] + 1]
-            weight = weights[place[at[0]]] if place[at[0]] >= 0 else own[0]
             if place[at[0]] < 0:
                 multiply(factors[at[0] : at[0] + 1], pairs, own)
                 weigh(own, at, values, power, mean[i], square[i])
+            weight = own[0] if place[at[0]] < 0 else weights[place[at[0]]]
             for a in range(k):
                 histogram[cell, near_bin[near[i, a], at[0]]] += weight[a]
 
