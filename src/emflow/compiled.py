@@ -16,7 +16,7 @@ import numba
 import torch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-ENOUGH_ROWS = 1024  # for a thread of its own
+ENOUGH_ROWS = 256  # for a thread of its own
 
 
 @overload

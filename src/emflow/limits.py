@@ -78,8 +78,9 @@ SEED = ("None, a whole number from 0 to 2**32 - 1, or a RandomState", lambda v: 
 
 FILLS = {"gaussian": None, "draw": None, "median": False, "nearest": True, "zero": True, "mean": True}  # for images?
 FRACTION = real("a number in [0, 1]", lambda v: 0 <= v <= 1)
+BINS = real("an integer from 2 to 1000", lambda v: isinstance(v, Integral) and 2 <= int(v) <= 1000)
 SETTINGS = {
-    "batch_size": integer(1), "learning_rate": POSITIVE, "width": integer(0), "n_bins": integer(2),
+    "batch_size": integer(1), "learning_rate": POSITIVE, "width": integer(0), "n_bins": BINS,
     "n_pieces": integer(1), "n_neighbours": integer(1), "n_leaves": integer(1),
     "dropout": real("a number in [0, 1)", lambda v: 0 <= v < 1), "error_weight": NOT_NEGATIVE, "reuse": integer(1),
     "like": FRACTION, "weighed": FRACTION, "haste": POSITIVE, "n_trees": integer(0),

@@ -14,13 +14,12 @@ from emflow.refine.weighing import LACKING, say, slopes
 
 
 class Neighbours(NamedTuple):
-    """Rows (r, p) among which neighbours are: values, whether observed, bins; and which (n, k) are those of a batch.
+    """Rows among which neighbours are, and which (n, k) are those of a batch.
 
-    `beside` (r, 2 p) has the first two beside each other, for loops: memory is asked once for a row, and not twice.
+    `beside` (r, 2 p) has their values, and then whether these were observed: memory is asked once for a row. `bin`
+    (r, p) has the bins that the values lie in.
     """
 
-    x: Tensor
-    observed: Tensor
     beside: Tensor
     bin: Tensor
     near: Tensor
@@ -96,38 +95,19 @@ def by_torch(
     weights: Weights,
     wanted: Tensor,
 ) -> Said:
-    """Return what neighbours say, from (n, k, p) numbers in every step."""
+    """Return what neighbours say, from (n, k, p) numbers in every step, for all columns."""
     (n, k), p = rows.near.shape, x.shape[1]
-    near, there = (table.index_select(0, rows.near.flatten()).view(n, k, p) for table in (rows.x, rows.observed))
+    near, there = rows.beside.index_select(0, rows.near.flatten()).view(n, k, 2 * p).split(p, 2)
     apart = (x[:, None] - near).mul_(observed[:, None])
     alike = torch.exp(apart.abs() * -weights.sharpness) * (there * observed[:, None])
-    apart = apart.square_()
-    columns, (agree, distance, _) = wanted.nonzero().flatten(), weights
-    if len(columns) < p:
-        near, there, agree, distance = (part.index_select(-1, columns) for part in (near, there, agree, distance))
-    logit = torch.add(alike @ agree, there, alpha=float(LACKING)).flatten(0, 1)
-    weight = torch.addmm(logit, apart.flatten(0, 1), distance, alpha=-1).view_as(near).softmax(1)
+    logit = torch.add(alike @ weights.agree, there, alpha=float(LACKING)).flatten(0, 1)
+    weight = torch.addmm(logit, apart.square_().flatten(0, 1), weights.distance, alpha=-1).view(n, k, p).softmax(1)
     part = weight * near
-    mean, square = part.sum(1), (part * near).sum(1)
-    place = wanted.cumsum(0).sub_(1).clamp_min_(0)[column]  # of the column of a cell among those wanted
-    own = _pick(weight, (row[:, None] * k + torch.arange(k, device=x.device)) * len(columns) + place[:, None])
-    if len(columns) < p:
-        mean, square = (x.new_zeros(n, p).index_copy(1, columns, said) for said in (mean, square))
-        if len(rest := (~wanted)[column].nonzero().flatten()):
-            i, j = row[rest], column[rest]
-            cells = rows.near.index_select(0, i) * p + j[:, None]
-            values, there = _pick(rows.x, cells), _pick(rows.observed, cells)
-            agree, distance = (factor.mT.index_select(0, j)[:, :, None] for factor in weights[:2])
-            logit = (alike.index_select(0, i) @ agree - apart.index_select(0, i) @ distance).squeeze(2)
-            weight = (logit + float(LACKING) * there).softmax(1)
-            own = own.index_copy(0, rest, weight)
-            mean, square = (
-                said.index_put((i, j), (weight * part).sum(1))
-                for said, part in ((mean, values), (square, values.square()))
-            )
+    own = _pick(weight, (row[:, None] * k + torch.arange(k, device=x.device)) * p + column[:, None])
     within = _pick(rows.bin, rows.near.index_select(0, row) * p + column[:, None]).long()
     histogram = x.new_zeros(len(row), n_bins).scatter_add_(1, within, own)
-    return Said(mean, square, histogram)
+    said = wanted.expand(n, p).index_put((row, column), wanted.new_ones(()))
+    return Said(part.sum(1) * said, (part * near).sum(1) * said, histogram)
 
 
 def _pick(table: Tensor, place: Tensor) -> Tensor:

@@ -17,8 +17,7 @@ from emflow.refine.search import NEVER, Tree, find
 FURTHEST = 4.0  # standard deviations beyond which distances to neighbours do not grow
 FAR = 0.1  # weight of the squared distance next to the number of cells that agree
 ALONE = 768  # rows that one leaf holds; more of them are in several,
-LEAF, MULTIPLE = 64, 4  # about so many in each, with a multiple of four places, of which
-VISITED = 12  # are searched, unless told otherwise
+LEAF, MULTIPLE = 64, 4  # about so many in each, with a multiple of four places
 HOPE = 2.0  # standard deviations above the mean of a leaf's scores, by which it is judged
 POWERS = 8  # of the covariance, applied to a vector, turn it to where the spread is largest
 
@@ -33,8 +32,8 @@ class Reference(nn.Module):
     up to a constant: cells that are observed in r, too, and agree (t are the tents of the encoding) count most, and
     squared distances tell among rows that agree equally. It is linear in a code of r, of which few columns count for an
     x: at most two tents of a cell are not zero. Rows that are alike share a leaf of a tree, and only those leaves are
-    searched in which mean and deviation of the scores promise the best ones. (The columns of a code count as
-    uncorrelated in this.)
+    searched in which mean and deviation of the scores promise the best ones. (In this the columns of a code
+    count as uncorrelated, tents as 0 or 1, and squared distances in a leaf as equal.)
 
     Attributes
     ----------
@@ -49,7 +48,7 @@ class Reference(nn.Module):
     leaf : Tensor of shape (l, m)
         Numbers of the rows in each leaf; -1 where there is none.
     n_leaves : int
-        How many of them are searched for a row.
+        How many of them are searched for a row; more, if these are too small.
     """
 
     x: Tensor
@@ -58,7 +57,7 @@ class Reference(nn.Module):
     weight: Tensor
     leaf: Tensor
 
-    def __init__(self, n_rows: int, n_columns: int, n_leaves: int = VISITED) -> None:
+    def __init__(self, n_rows: int, n_columns: int, n_leaves: int) -> None:
         super().__init__()
         self.n_leaves = n_leaves
         self.register_buffer("x", torch.zeros(n_rows, n_columns))
@@ -79,11 +78,11 @@ class Reference(nn.Module):
 
     def prepare(self, bins: Bins, encoding: Encoding) -> None:
         """Compute what the search needs of the rows; after they are arranged or loaded."""
-        self.bin, self.near = bins.index(self.x).short(), near_enough(self.x)
-        self.beside = torch.cat((self.near, self.observed), 1)
-        knot = encoding.ramps(self.near).sum(2).masked_fill(self.observed == 0, -1)
-        tents = encoding.tents(self.near) * self.observed[:, :, None]
-        code = torch.cat((tents, self.near[:, :, None], self.near[:, :, None].square()), 2).flatten(1)
+        near = near_enough(self.x)
+        self.bin, self.beside = bins.index(self.x).short(), torch.cat((near, self.observed), 1)
+        knot = encoding.ramps(near).sum(2).masked_fill(self.observed == 0, -1)
+        tents = encoding.tents(near) * self.observed[:, :, None]
+        code = torch.cat((tents, near[:, :, None], near[:, :, None].square()), 2).flatten(1)
         there = self.leaf >= 0
         n = there.sum(1, keepdim=True).clamp_min(1)
         members = self._members(functional.pad(code, (0, 1)))
@@ -93,7 +92,7 @@ class Reference(nn.Module):
         place = self.leaf.new_zeros(len(self.x), 2)
         place[self.leaf[there]] = there.nonzero()
         tables = (
-            encoding.left, encoding.width, self.leaf, place, start, self._members(self.near).mT, self._members(knot).mT,
+            encoding.left, encoding.width, self.leaf, place, start, self._members(near).mT, self._members(knot).mT,
             middle.mT,
         )  # fmt: skip
         self.tree = Tree(*(table.cpu().contiguous().numpy() for table in tables))

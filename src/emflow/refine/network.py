@@ -42,7 +42,7 @@ class TableNetwork(nn.Module):
         + f_jb(x_obs, z_hat, m, d)                               and the tilt, a residual network that starts at zero,
 
     with the share q_jb and the centre c_jb of the bin, and mean m_j, deviation d_j and histogram h_j of column j among
-    the weighted neighbours.
+    the weighted neighbours. Of columns that no training row lacks f sees m and d only where a cell is asked for.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from emflow.refine.neighbours import Reference, near_enough
 from emflow.refine.network import MULTIPLE, Cells, TableNetwork
 
 BLOCK = 8192  # rows that the forest completes together;
-TOGETHER = 2**22  # so many cells of their neighbours the network looks at together
+TOGETHER = 2**16  # cells of rows that the network looks at together
 TREES = 0.5  # weight of the forest in the mean
 SHARES = 101  # of which is known how far values lie from the middle, if there are
 ENOUGH_CELLS = 50  # to learn it from
@@ -102,8 +102,7 @@ class TableRefinement(nn.Module):
         ramps = self.encoding.ramps(z_hat).masked_fill(missing[:, :, None], 0)
         rows = None
         if near.shape[1]:
-            known = self.reference
-            rows = Neighbours(known.near, known.observed, known.beside, known.bin, near)
+            rows = Neighbours(self.reference.beside, self.reference.bin, near)
         logit: Tensor = self.network(ramps, z_hat, missing, rows, cells, self.bins)
         return logit
 
@@ -118,7 +117,7 @@ class TableRefinement(nn.Module):
             x, holes = self.standard(x_hat.index_select(0, block)), missing.index_select(0, block)
             x, holes = (pad(part, (0, 0, 0, -len(part) % MULTIPLE)) for part in (x, holes))
             near = self.look_up(x, holes)
-            some = max(1, TOGETHER // (MULTIPLE * max(1, near.shape[1]) * x.shape[1])) * MULTIPLE
+            some = max(1, TOGETHER // (MULTIPLE * x.shape[1])) * MULTIPLE
             batches = zip(*(part.split(some) for part in (x, holes, near)), strict=True)
             parts = []
             for first, batch in zip(range(0, len(x), some), itertools.starmap(Batch, batches), strict=True):

@@ -9,27 +9,37 @@ from emflow.refine import weighing
 from emflow.refine.attention import Attention, Neighbours, Weights, by_loops, by_torch
 
 N, P, R, K, BINS = 40, 5, 60, 7, 6
-EVERY, SOME = [True] * P, [False, True, False, False, True]
+MANY = weighing.FEW + 4  # columns, so that products are those of a library
+EVERY, SOME, ONE = range(P), (1, 4), (2,)
 
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def parts(n=N, seed=0):
-    """Rows, what is observed of them, neighbours, and the cells that are missing."""
-    x, observed = naive.random(n, P).float(), (~naive.random_missing(n, P, 0.3)).float()
+def parts(p=P, seed=0):
+    """Rows, what is observed of them, neighbours, and half of the cells that are missing."""
+    x, observed = naive.random(N, p).float(), (~naive.random_missing(N, p, 0.3)).float()
     observed[0] = 0  # a row of which nothing is known
-    rows = naive.random(R, P).float(), (~naive.random_missing(R, P, 0.4)).float()
-    bins = torch.randint(BINS, (R, P), generator=generator(seed))
-    near = torch.stack([torch.randperm(R, generator=generator(seed + i))[:K] for i in range(n)])
-    column, row = (observed == 0).mT.nonzero(as_tuple=True)
-    return x, observed, Neighbours(*rows, torch.cat(rows, 1), bins.short(), near), row, column, BINS
+    rows = naive.random(R, p).float(), (~naive.random_missing(R, p, 0.4)).float()
+    bins = torch.randint(BINS, (R, p), generator=generator(seed))
+    near = torch.stack([torch.randperm(R, generator=generator(seed + i))[:K] for i in range(N)])
+    column, row = asked(observed).mT.nonzero(as_tuple=True)
+    return x, observed, Neighbours(torch.cat(rows, 1), bins.short(), near), row, column, BINS
+
+
+def asked(observed):
+    """Cells of which something is to be said: every second row is asked for none of those that it lacks."""
+    return (observed == 0) & (torch.arange(len(observed)) % 2 == 0)[:, None]
+
+
+def these(columns, p=P):
+    return torch.isin(torch.arange(p), torch.tensor(list(columns)))
 
 
 def made(wanted=EVERY):
     module = Attention(P)
-    module.wanted = torch.tensor(wanted)
+    module.wanted = these(wanted)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, generator=generator())
     return module
@@ -41,48 +51,54 @@ def test_it_is_its_formula(learnt, wanted):
     module, (x, observed, rows, row, column, n_bins) = made(wanted), parts()
     a, b = (torch.nn.functional.softplus(part).tolist() for part in (module.agree, module.distance))
     c = module.sharpness.exp().tolist()
+    known, there = rows.beside.split(P, 1)
     with torch.set_grad_enabled(learnt):
         mean, square, histogram = module(x, observed, rows, row, column, n_bins)
     for cell in (0, 3, len(row) // 2, len(row) - 1):
         i, j = int(row[cell]), int(column[cell])
         logits = []
         for r in rows.near[i].tolist():
-            logit = -float(weighing.LACKING) * (1 - rows.observed[r, j].item())
+            logit = -float(weighing.LACKING) * (1 - there[r, j].item())
             for f in range(P):
-                apart = (x[i, f] - rows.x[r, f]).item()
-                alike = rows.observed[r, f].item() * math.exp(-c[f] * abs(apart))
+                apart = (x[i, f] - known[r, f]).item()
+                alike = there[r, f].item() * math.exp(-c[f] * abs(apart))
                 logit += observed[i, f].item() * (a[f][j] * alike - b[f][j] * apart**2)
             logits.append(logit)
         weight = torch.tensor(logits).softmax(0)
-        values = rows.x[rows.near[i], j]
+        values = known[rows.near[i], j]
         assert_close(mean[i, j], (weight * values).sum())
         assert_close(square[i, j], (weight * values.square()).sum())
         assert_close(histogram[cell], torch.bincount(rows.bin[rows.near[i], j].long(), weight, minlength=BINS))
 
 
-@pytest.mark.parametrize("wanted", [EVERY, SOME])
+def weights_of(p, scale=1.0):
+    shapes = (p, p), (p, p), (p,)
+    return Weights(*((scale * torch.rand(*shape, generator=generator(1))).requires_grad_() for shape in shapes))
+
+
+@pytest.mark.parametrize(("p", "wanted"), [(P, EVERY), (P, SOME), (P, ()), (MANY, range(MANY)), (MANY, ONE)])
 @pytest.mark.parametrize("scale", [1.0, 30.0])
-def test_loops_say_what_torch_says(scale, wanted):
+@torch.no_grad()
+def test_loops_say_what_torch_says(scale, p, wanted):
     """Also where weights are sharp: exponentials of large negative numbers."""
-    weights = Weights(*(scale * torch.rand(*shape, generator=generator(1)) for shape in ((P, P), (P, P), (P,))))
-    said = (say(*parts(), weights, torch.tensor(wanted)) for say in (by_loops, by_torch))
+    said = (say(*parts(p), weights_of(p, scale), these(wanted, p)) for say in (by_loops, by_torch))
     for mine, theirs in zip(*said, strict=True):
         assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("wanted", [EVERY, SOME])
+@pytest.mark.parametrize(("p", "wanted"), [(P, EVERY), (P, SOME), (MANY, range(MANY)), (MANY, ONE)])
 @pytest.mark.parametrize("n_threads", [1, 3])
-def test_the_gradient_of_the_loops_is_that_of_torch(monkeypatch, wanted, n_threads):
+def test_the_gradient_of_the_loops_is_that_of_torch(monkeypatch, n_threads, p, wanted):
     monkeypatch.setattr("emflow.compiled.ENOUGH_ROWS", 5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
-    shapes = (P, P), (P, P), (P,)
     found = []
     for say in (by_loops, by_torch):
-        weights = Weights(*(torch.rand(*shape, generator=generator(1)).requires_grad_() for shape in shapes))
-        mean, square, histogram = say(*parts(), weights, torch.tensor(wanted))
+        weights = weights_of(p)
+        mean, square, histogram = say(*parts(p), weights, these(wanted, p))
         (mean.sin().sum() + square.sum() + (histogram + 0.1).log().sum()).backward()
         found.append([weight.grad for weight in weights])
     for mine, theirs in zip(*found, strict=True):
+        assert theirs.abs().max() > 0
         assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
 
 
@@ -91,7 +107,7 @@ def test_a_column_that_is_not_wanted_is_weighed_where_it_is_asked_for_alone(lear
     x, observed, rows, row, column, n_bins = parts()
     with torch.set_grad_enabled(learnt):
         every, some = (made(wanted)(x, observed, rows, row, column, n_bins) for wanted in (EVERY, SOME))
-    said = torch.tensor(SOME) | (observed == 0)
+    said = these(SOME) | asked(observed)
     assert not said.all()
     for one, other in ((every.mean, some.mean), (every.square, some.square)):
         assert_close(other, one * said)
@@ -103,8 +119,8 @@ def test_a_column_that_is_not_wanted_is_weighed_where_it_is_asked_for_alone(lear
 def test_a_row_is_told_the_same_whatever_is_beside_it(monkeypatch, wanted):
     module, (x, observed, rows, row, column, n_bins) = made(wanted), parts()
     mean, square, histogram = module(x, observed, rows, row, column, n_bins)
-    chosen = torch.tensor([31, 2, 17])
-    few = Neighbours(*rows[:4], rows.near[chosen])
+    chosen = torch.tensor([30, 2, 16])
+    few = Neighbours(*rows[:2], rows.near[chosen])
     own = [module(x[chosen], observed[chosen], few, *(observed[chosen] == 0).nonzero(as_tuple=True), n_bins)]
     monkeypatch.setattr("emflow.compiled.ENOUGH_ROWS", 5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)

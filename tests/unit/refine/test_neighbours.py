@@ -21,7 +21,7 @@ def score(reference, encoding, x, observed):
 
 def make(x):
     missing = naive.random_missing(*x.shape, 0.2)
-    reference = Reference(*x.shape)
+    reference = Reference(*x.shape, n_leaves=12)
     reference.x, reference.observed = x, (~missing).float()
     encoding = Encoding.learn(x, missing, 16)
     reference.arrange(encoding)
@@ -170,7 +170,7 @@ def test_what_is_not_observed_does_not_count(table):
 
 @pytest.mark.parametrize(("rows", "itself", "found"), [(3, None, 3), (3, True, 2), (1, True, 0), (0, None, 0)])
 def test_few_rows_have_few_neighbours(rows, itself, found):
-    reference, x = Reference(rows, 2), naive.random(rows, 2).float()
+    reference, x = Reference(rows, 2, n_leaves=12), naive.random(rows, 2).float()
     reference.x, reference.observed = x, torch.ones(rows, 2)
     encoding = Encoding(2, 3)
     reference.arrange(encoding)

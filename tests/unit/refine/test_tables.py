@@ -136,7 +136,7 @@ def test_neighbours_decide_where_they_agree():
     model, _ = learn(1)
     fresh = TableNetwork(3, model.bins.centre.shape[1], model.encoding.left.shape[1], 8)
     rows = torch.zeros(5, 3), torch.ones(5, 3), torch.full((5, 3), 4)
-    near = Neighbours(*rows[:2], torch.cat(rows[:2], 1), rows[2].short(), torch.arange(5)[None])
+    near = Neighbours(torch.cat(rows[:2], 1), rows[2].short(), torch.arange(5)[None])
     z_hat, missing = torch.zeros(1, 3), torch.tensor([[True, False, False]])
     cells = Cells(torch.tensor([0]), torch.tensor([0]))
     flat = model.bins
@@ -159,6 +159,23 @@ def test_sizes_are_bounded(n, p):
     assert wide.n_reference == wide.n_trees == 0  # too many columns for their weights
     with pytest.raises(ParameterError, match="at most 200 columns"):
         Size.of(n, 201, n_trees=5)
+
+
+def test_few_columns_with_holes_are_learnt_and_searched_for_sooner():
+    few, most = (Size.of(20_000, 16, lacking=lacking) for lacking in (0.3, 0.6))
+    assert few.n_steps < most.n_steps
+    assert few.n_leaves < most.n_leaves
+
+
+def test_neighbours_are_weighed_for_columns_that_lack_values():
+    x, missing = curve(400), naive.random_missing(400, 3, 0.2)
+    for lacking, wanted in (([2], [2]), ([0, 1], [0, 1]), ([], [0, 1, 2])):
+        holes = missing & torch.isin(torch.arange(3), torch.tensor(lacking))
+        model, _ = fit_tables(x, holes, middle, Size.of(400, 3, 2), generator())
+        assert model.network.attention.wanted.nonzero().flatten().tolist() == wanted
+    earlier = model
+    model, _ = fit_tables(x, missing & (torch.arange(3) == 1), middle, Size.of(400, 3, 2), generator(), earlier=earlier)
+    assert model.state_dict()["network.attention.wanted"].tolist() == [False, True, False]
 
 
 def test_nothing_to_hide_teaches_nothing():
