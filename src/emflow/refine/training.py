@@ -55,7 +55,7 @@ class Size:
     n_neighbours, n_reference : int
         Rows looked up for each row, and training rows among which they are; 0 for none.
     n_leaves : int
-        How many leaves, of about 64 of these training rows, are searched: the fewer, the faster. Up to 768 rows are one.
+        How many leaves, of about 64 of these training rows, are searched: the fewer, the faster. Up to 768 are one.
     error_weight : float
         Of the squared error of the mean, in standard deviations, beside the cross-entropy of the distribution.
     reuse : int
