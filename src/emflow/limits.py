@@ -83,7 +83,8 @@ SETTINGS = {
     "batch_size": integer(1), "learning_rate": POSITIVE, "width": integer(0), "n_bins": BINS,
     "n_pieces": integer(1), "n_neighbours": integer(1), "n_leaves": integer(1),
     "dropout": real("a number in [0, 1)", lambda v: 0 <= v < 1), "error_weight": NOT_NEGATIVE, "reuse": integer(1),
-    "like": FRACTION, "weighed": FRACTION, "haste": POSITIVE, "n_trees": integer(0),
+    "like": FRACTION, "weighed": FRACTION, "haste": POSITIVE, "n_networks": integer(1),
+    "n_trees": integer(0),
 }  # fmt: skip
 
 EMFLOW: dict[str, Limit] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class TableRefinement(nn.Module):
-    """The fitted E-step: bins, encoding, reference rows, network and forest.
+    """The fitted E-step: bins, encoding, reference rows, networks and forest.
 
     Attributes
     ----------
@@ -57,6 +57,7 @@ class TableRefinement(nn.Module):
         n_reference: int,
         n_neighbours: int,
         n_leaves: int,
+        n_networks: int,
         width: int,
         n_trees: int,
         n_nodes: int,
@@ -66,15 +67,17 @@ class TableRefinement(nn.Module):
         self.n_neighbours = n_neighbours
         self.shape = {
             "n_columns": n_columns, "n_bins": n_bins, "n_pieces": n_pieces, "n_reference": n_reference,
-            "n_neighbours": n_neighbours, "n_leaves": n_leaves, "width": width, "n_trees": n_trees, "n_nodes": n_nodes,
+            "n_neighbours": n_neighbours, "n_leaves": n_leaves, "n_networks": n_networks, "width": width,
+            "n_trees": n_trees, "n_nodes": n_nodes,
         }  # fmt: skip
         self.register_buffer("mean", torch.zeros(n_columns))
         self.register_buffer("scale", torch.ones(n_columns))
         self.register_buffer("spread", torch.linspace(0, 1, SHARES).repeat(2, 1))
         self.bins, self.encoding = Bins(n_columns, n_bins), Encoding(n_columns, n_pieces)
         self.reference = Reference(n_reference, n_columns, n_leaves)
-        self.network = TableNetwork(
-            n_columns, n_bins, n_pieces, width, dropout=dropout, with_neighbours=n_reference > 0
+        self.networks: Sequence[TableNetwork] = nn.ModuleList(  # type: ignore[assignment]
+            TableNetwork(n_columns, n_bins, n_pieces, width, dropout=dropout, with_neighbours=n_reference > 0)
+            for _ in range(n_networks)
         )
         self.forest = Forest(n_columns, n_trees, n_nodes)
 
@@ -96,21 +99,22 @@ class TableRefinement(nn.Module):
         """Return the neighbours (n, k) of standardised rows, by their number among the reference rows."""
         return self.reference.search(near_enough(x), (~missing).to(x), self.n_neighbours, itself)
 
-    def log_probability(self, batch: Batch, cells: Cells) -> Tensor:
-        """Return those of the bins (cells, b), not normalised."""
+    def log_probability(self, network: TableNetwork, batch: Batch, cells: Cells) -> Tensor:
+        """Return those of the bins (cells, b) by one of the networks, not normalised."""
         z_hat, missing, near = batch
         ramps = self.encoding.ramps(z_hat).masked_fill(missing[:, :, None], 0)
         rows = None
         if near.shape[1]:
             rows = Neighbours(self.reference.beside, self.reference.bin, near)
-        logit: Tensor = self.network(ramps, z_hat, missing, rows, cells, self.bins)
+        logit: Tensor = network(ramps, z_hat, missing, rows, cells, self.bins)
         return logit
 
     @torch.no_grad()
     def _means(self, x_hat: Tensor, missing: Tensor) -> Iterator[tuple[Cells, Tensor, Tensor]]:
         """Yield, rows by rows, the missing cells of x_hat (n, p), probabilities of their bins, and their means.
 
-        The probabilities are the network's; the means are weighed ones of these distributions and of the forest.
+        The probabilities are the networks' on average; the means are weighed ones of these distributions and of the
+        forest.
         """
         incomplete = missing.any(1).nonzero().flatten()
         for block in incomplete.split(BLOCK) if len(incomplete) else ():
@@ -122,7 +126,8 @@ class TableRefinement(nn.Module):
             parts = []
             for first, batch in zip(range(0, len(x), some), itertools.starmap(Batch, batches), strict=True):
                 cells = Cells.where(batch.missing)
-                parts.append((first + cells.row, cells.column, self.log_probability(batch, cells).softmax(-1)))
+                each = [self.log_probability(network, batch, cells).softmax(-1) for network in self.networks]
+                parts.append((first + cells.row, cells.column, torch.stack(each).mean(0)))
             row, column, probability = map(torch.cat, zip(*parts, strict=True))
             mean = self.bins.mean(probability, column)
             if self.forest.root.numel():

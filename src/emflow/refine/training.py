@@ -56,6 +56,8 @@ class Size:
         Rows looked up for each row, and training rows among which they are; 0 for none.
     n_leaves : int
         How many leaves, of about 64 of these training rows, are searched: the fewer, the faster. Up to 768 are one.
+    n_networks : int
+        Whose distributions are averaged: what one learns from few rows depends on chance.
     error_weight : float
         Of the squared error of the mean, in standard deviations, beside the cross-entropy of the distribution.
     reuse : int
@@ -85,6 +87,7 @@ class Size:
     like: float
     weighed: float = 0.3
     haste: float = 3.0
+    n_networks: int = 1
     n_trees: int = 10
 
     @classmethod
@@ -114,7 +117,7 @@ class Size:
             n_reference=n_reference, n_leaves=12 if lacking > 0.5 else 8,
             dropout=(0.15, 0.15, 0.3, 0.05)[kind], error_weight=2.0,
             reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
-            n_trees=0 if p > NARROW else (40, 40, 16, 10)[kind],
+            n_networks=(3, 2, 1, 1)[kind], n_trees=0 if p > NARROW else (40, 40, 16, 10)[kind],
         )  # fmt: skip
         size = replace(size, **settings)
         if size.n_trees and p > NARROW:
@@ -155,8 +158,13 @@ def fit_tables(
         model, rows = _begin(x, missing, complete, size, generator, weight, earlier)
         owner = torch.arange(x.shape[1]) if owner is None else owner
         examples = _Examples(x, missing, complete, model, rows, owner, size, generator, weight)
-        left = (1 - GROWING * bool(size.n_trees)) * max_time - (time.monotonic() - started)
-        history, unexplained = _train(model, examples, size, max(left, SHORTEST), verbose, fresh=earlier is None)
+        history: list[dict[str, Any]] = []
+        unexplained = torch.zeros(x.shape[1], device=x.device)
+        for number, network in enumerate(model.networks):
+            left = (1 - GROWING * bool(size.n_trees)) * max_time - (time.monotonic() - started)
+            left = max(left / (len(model.networks) - number), SHORTEST)
+            records, missed = _train(model, network, examples, size, left, verbose, fresh=earlier is None)
+            history, unexplained = history + records, unexplained + missed / len(model.networks)
     if size.n_trees:
         wanted = wanted_columns(missing)
         rows, count = (part.to(x.device) for part in sample(len(x), GROWN_ROWS, generator, weight))
@@ -189,17 +197,20 @@ def _begin(
     rows, count = (part.to(x.device) for part in sample(len(x), size.n_reference, generator, weight))
     model = TableRefinement(
         x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.n_leaves,
-        size.width,
+        size.n_networks, size.width,
         n_trees=0, n_nodes=0, dropout=size.dropout,
     )  # fmt: skip
     model.bins, model.encoding, model.mean, model.scale = bins, encoding, mean.float(), scale.float()
     model.to(x.device)
     if earlier is not None:
         model.spread = earlier.spread  # unless there are cells to calibrate by
-        model.network.go_on_from(earlier.network, earlier.bins.index(model.bins.centre.mT).mT)
+        within = earlier.bins.index(model.bins.centre.mT).mT
+        for network, before in zip(model.networks, earlier.networks, strict=True):
+            network.go_on_from(before, within)
         model.reference.weight = earlier.reference.weight
-    if model.network.attention is not None:
-        model.network.attention.wanted = wanted_columns(missing)
+    for network in model.networks:
+        if network.attention is not None:
+            network.attention.wanted = wanted_columns(missing)
     if len(rows):
         holes = missing.index_select(0, rows)
         model.reference.x = model.standard(complete(x.index_select(0, rows), holes))
@@ -226,7 +237,8 @@ def can_go_on(earlier: TableRefinement, x: Tensor, missing: Tensor, size: Size) 
     mean, scale = moments(x, missing)
     moved, wider = (mean - earlier.mean.to(x)).abs() / earlier.scale.to(x), scale / earlier.scale.to(x)
     alike = (moved < MOST_MOVED) & (wider < MOST_WIDER) & (wider > 1 / MOST_WIDER)
-    return bool(alike.all()) and earlier.shape["width"] == size.width and size.n_reference > 0
+    same = all(earlier.shape[name] == getattr(size, name) for name in ("width", "n_networks"))
+    return bool(alike.all()) and same and size.n_reference > 0
 
 
 class _Examples:
@@ -287,10 +299,16 @@ class _Examples:
 
 
 def _train(
-    model: TableRefinement, examples: _Examples, size: Size, max_time: float, verbose: bool, fresh: bool
+    model: TableRefinement,
+    network: TableNetwork,
+    examples: _Examples,
+    size: Size,
+    max_time: float,
+    verbose: bool,
+    fresh: bool,
 ) -> tuple[list[dict[str, Any]], Tensor]:
-    """Train the network; return a history, and the share of each column's variance (p,) that it left in the end."""
-    network, bins = model.network, model.bins
+    """Train a network; return a history, and the share of each column's variance (p,) that it left in the end."""
+    bins = model.bins
     optimiser = torch.optim.AdamW(_groups(network, size.haste), lr=0.0, weight_decay=WEIGHT_DECAY, fused=True)
     history: list[dict[str, Any]] = []
     losses, progress, started = [], 0.0, time.monotonic()
@@ -304,7 +322,7 @@ def _train(
             _set_scale(network, batch.z_hat.take(at) - truth, cells.column)
         for group in optimiser.param_groups:
             group["lr"] = group["haste"] * size.learning_rate * _schedule(progress)
-        logit = model.log_probability(batch, cells)
+        logit = model.log_probability(network, batch, cells)
         error = bins.mean(logit.softmax(-1), cells.column) - truth
         loss = cross_entropy(logit, x_bin.take(at), reduction="sum") + size.error_weight * error.square().sum()
         loss = loss / max(1, len(truth))
@@ -319,7 +337,7 @@ def _train(
             late += count
             wrong.index_add_(0, cells.column, error.detach().square())
         before, progress = progress, max(step / size.n_steps, (time.monotonic() - started) / max_time)
-        if before < size.weighed <= progress < 1:
+        if network is model.networks[0] and before < size.weighed <= progress < 1:  # the others find what it does
             _weigh(model, asked)
         if step % 100 == 0 or progress >= 1:
             average = torch.stack(losses).mean().item()
@@ -356,8 +374,9 @@ def _set_scale(network: TableNetwork, error: Tensor, column: Tensor) -> None:
 @torch.no_grad()
 def _weigh(model: TableRefinement, asked: Tensor) -> None:
     """Let a column count, in the search for neighbours, as much as it does in their weights for the columns asked."""
-    if model.network.attention is not None:
-        weight = softplus(model.network.attention.agree) @ asked
+    attention = model.networks[0].attention
+    if attention is not None:
+        weight = softplus(attention.agree) @ asked
         model.reference.weight.copy_(weight / weight.mean().clamp_min(torch.finfo(weight.dtype).tiny))
         model.reference.arrange(model.encoding)
         model.reference.prepare(model.bins, model.encoding)

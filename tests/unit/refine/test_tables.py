@@ -1,3 +1,4 @@
+import copy
 import math
 
 import naive
@@ -39,7 +40,7 @@ def learn(n_steps=150, seed=0, store_rows=True, **options):
 @pytest.mark.parametrize("store_rows", [True, 50, False])
 def test_it_learns_what_is_not_linear(store_rows):
     model, history = learn(store_rows=store_rows)
-    assert [record["step"] for record in history] == [100, 150]
+    assert [record["step"] for record in history] == [100, 150] * 3  # networks
     assert history[-1]["loss"] < history[0]["loss"]
     assert len(model.reference.x) == {True: 400, 50: 50, False: 0}[store_rows]
     x, missing = curve(300, seed=1), naive.random_missing(300, 3, 0.3)
@@ -56,12 +57,13 @@ def test_a_seed_gives_the_same_model_and_the_global_one_is_left_alone():
     first, second, other = (learn(3, seed)[0].state_dict() for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not torch.equal(first["network.first.weight"], other["network.first.weight"])
+    assert not torch.equal(first["networks.0.first.weight"], other["networks.0.first.weight"])
 
 
 EACH = {
     "batch_size": 32, "learning_rate": 1e-3, "width": 16, "n_bins": 8, "n_pieces": 4, "n_neighbours": 5, "n_leaves": 3,
-    "dropout": 0.4, "error_weight": 0.0, "reuse": 2, "like": 0.0, "weighed": 1.0, "haste": 1.0, "n_trees": 0,
+    "dropout": 0.4, "error_weight": 0.0, "reuse": 2, "like": 0.0, "weighed": 1.0, "haste": 1.0, "n_networks": 1,
+    "n_trees": 0,
 }  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def test_each_setting_changes_the_model(name, monkeypatch):
 def test_without_the_network_the_experts_are_left():
     x, missing = curve(400), naive.random_missing(400, 3, 0.2)
     model, _ = fit_tables(x, missing, middle, Size.of(400, 3, 100, width=0), generator())
-    assert all(name == "log_scale" or name.startswith("attention.") for name, _ in model.network.named_parameters())
+    assert all(name == "log_scale" or name.startswith("attention.") for name, _ in model.networks[0].named_parameters())
     filled = model.complete(middle(x, missing), missing, clip=True)
     error = [(rows - x)[missing].square().mean().sqrt() for rows in (middle(x, missing), filled)]
     assert error[1] < 0.7 * error[0]
@@ -120,12 +122,14 @@ def test_with_the_tilt_at_zero_the_gaussian_comes_back():
     """Without neighbours, and bins as frequent as each other: their probabilities are those of a bell around z_hat."""
     x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
     x[:, 0] = torch.arange(400) / 399
-    model, _ = fit_tables(x, missing, middle, Size.of(400, 3, 1, store_rows=False, n_trees=0), generator())
-    torch.nn.init.zeros_(model.network.last)
-    torch.nn.init.zeros_(model.network.bias)
+    model, _ = fit_tables(
+        x, missing, middle, Size.of(400, 3, 1, store_rows=False, n_trees=0, n_networks=1), generator()
+    )
+    torch.nn.init.zeros_(model.networks[0].last)
+    torch.nn.init.zeros_(model.networks[0].bias)
     holes = torch.tensor([[True, False, False]]).repeat(400, 1)
     ((_, column), probability), *_ = model.distributions(x, holes)
-    centre, scale = model.bins.centre[0], model.network.log_scale.detach().exp()[0]
+    centre, scale = model.bins.centre[0], model.networks[0].log_scale.detach().exp()[0]
     z_hat = model.standard(x)[: len(column), :1]
     bell = (0.5 * model.bins.log_share[0] - 0.5 * ((centre - z_hat) / scale).square()).softmax(1)
     assert_close(probability, bell, atol=2e-3, rtol=0)  # but for the share that makes every value possible
@@ -167,15 +171,29 @@ def test_few_columns_with_holes_are_learnt_and_searched_for_sooner():
     assert few.n_leaves < most.n_leaves
 
 
+def test_several_networks_are_averaged():
+    x, missing = curve(400), naive.random_missing(400, 3, 0.2)
+    model, history = fit_tables(x, missing, middle, Size.of(400, 3, 30, n_networks=2, n_trees=0), generator())
+    assert [record["step"] for record in history] == [30, 30]
+    ((_, both),) = model.distributions(middle(x, missing), missing)
+    each = []
+    for network in model.networks:
+        one = copy.deepcopy(model)
+        one.networks = torch.nn.ModuleList([network])
+        each.append(next(one.distributions(middle(x, missing), missing))[1])
+    assert not torch.allclose(*each, atol=0.01)
+    assert_close(both, (each[0] + each[1]) / 2, atol=1e-3, rtol=0)  # but for the tilt
+
+
 def test_neighbours_are_weighed_for_columns_that_lack_values():
     x, missing = curve(400), naive.random_missing(400, 3, 0.2)
     for lacking, wanted in (([2], [2]), ([0, 1], [0, 1]), ([], [0, 1, 2])):
         holes = missing & torch.isin(torch.arange(3), torch.tensor(lacking))
         model, _ = fit_tables(x, holes, middle, Size.of(400, 3, 2), generator())
-        assert model.network.attention.wanted.nonzero().flatten().tolist() == wanted
+        assert model.networks[-1].attention.wanted.nonzero().flatten().tolist() == wanted
     earlier = model
     model, _ = fit_tables(x, missing & (torch.arange(3) == 1), middle, Size.of(400, 3, 2), generator(), earlier=earlier)
-    assert model.state_dict()["network.attention.wanted"].tolist() == [False, True, False]
+    assert model.state_dict()["networks.2.attention.wanted"].tolist() == [False, True, False]
 
 
 def test_nothing_to_hide_teaches_nothing():
@@ -268,7 +286,7 @@ def test_intervals_and_draws_are_calibrated_on_hidden_cells():
     missing[missing.all(1)] = False
     x_hat = middle(x, missing)
     distributions = model.distributions
-    model.distributions = lambda *rows: ((cells, p.pow(4) / p.pow(4).sum(1, True)) for cells, p in distributions(*rows))
+    model.distributions = lambda *rows: ((cells, p.pow(6) / p.pow(6).sum(1, True)) for cells, p in distributions(*rows))
     truth = x.masked_fill(~missing, math.nan)
     model.calibrate(x_hat[:10], missing[:10], truth[:10])
     assert_close(model.spread, torch.linspace(0, 1, 101).repeat(2, 1))  # too few to learn from
