@@ -24,6 +24,7 @@ from emflow.refine.network import Cells
 MOST_FEATURES = 20  # that a split chooses from, or
 SHARE_OF_FEATURES = 0.8  # of all that there are
 LEAST_IN_LEAF = 2
+LONG = 3000  # rows from which on half of the trees do without the linear regression: so they differ more
 RIDGE = 1.0  # rows that speak for slopes of zero, in the linear regression on the other columns
 NOISY, NOISY_LEAVES = 0.75, 1600  # at most so many, if more than this share of the column's variance is unexplained
 MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of nine bytes each, the model stays below 55 MB
@@ -33,7 +34,8 @@ class Forest(nn.Module):
     """Extremely randomised trees for each column, from the other columns of a completed row.
 
     Trees cut along one column at a time, and need many leaves for what is a plane. So they may also compare what the
-    others say by a linear regression: a sum with slopes, in which values far outside are drawn nearer.
+    others say by a linear regression: a sum with slopes, in which values far outside are drawn nearer. In long tables,
+    where there are leaves enough, half of the trees may not.
 
     Attributes
     ----------
@@ -158,17 +160,24 @@ def grow(
             break
         truth, weight_of = rows[use, column], None if weights is None else weights[use]
         slope[column, others] = _slopes(near[use][:, others], truth, weight_of)
-        seen = np.column_stack((rows[use][:, others], near[use] @ slope[column]))
+        plain = rows[use][:, others]
+        summed = np.column_stack((plain, near[use] @ slope[column]))
         least = max(LEAST_IN_LEAF, math.ceil(n * len(columns) * n_trees / MOST_LEAVES))
         least = max(least, n // NOISY_LEAVES) if noisy[column] else least
-        grown = ExtraTreesRegressor(
-            n_trees, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
-            random_state=seed + column, n_jobs=torch.get_num_threads(),
-        ).fit(seen, truth, weight_of)  # fmt: skip
-        for number, estimator in enumerate(grown.estimators_):
+        n_plain = n_trees // 2 if n >= LONG else 0
+        grown = [
+            estimator.tree_
+            for seen, count in ((summed, n_trees - n_plain), (plain, n_plain))
+            if count
+            for estimator in ExtraTreesRegressor(
+                count, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
+                random_state=seed + column, n_jobs=torch.get_num_threads(),
+            ).fit(seen, truth, weight_of).estimators_
+        ]  # fmt: skip
+        for number, tree in enumerate(grown):
             root[column, number] = first
-            trees.append(_flat(estimator.tree_, np.append(others, p), p, first))
-            first += estimator.tree_.node_count
+            trees.append(_flat(tree, np.append(others, p), p, first))
+            first += tree.node_count
     forest = Forest(p, n_trees, first)
     if trees:
         parts = (torch.from_numpy(np.concatenate(part)) for part in zip(*trees, strict=True))

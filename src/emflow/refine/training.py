@@ -117,7 +117,7 @@ class Size:
             n_reference=n_reference, n_leaves=12 if lacking > 0.5 else 8,
             dropout=(0.15, 0.15, 0.3, 0.05)[kind], error_weight=2.0,
             reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
-            n_networks=(2, 2, 1, 1)[kind], n_trees=0 if p > NARROW else (40, 40, 16, 10)[kind],
+            n_networks=(2, 2, 1, 1)[kind], n_trees=0 if p > NARROW else (40, 40, 16, 16 if lacking > 0.5 else 10)[kind],
         )  # fmt: skip
         size = replace(size, **settings)
         if size.n_trees and p > NARROW:

@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -46,6 +47,15 @@ def test_a_plane_takes_few_trees():
     grown = grow(x[:500], observed[:500], torch.arange(9) == 8, torch.zeros(9), n_trees=5, seed=0)[0]
     found = grown.means(x[500:], Cells(torch.arange(100), torch.full((100,), 8)))
     assert (found - x[500:, 8]).square().mean() < 0.1
+
+
+def test_half_of_the_trees_of_a_long_table_do_without_the_regression(monkeypatch):
+    for least, expected in ((N + 1, 4), (N, 2)):
+        monkeypatch.setattr(forest, "LONG", least)
+        grown = grow(X, OBSERVED, ALL, EXPLAINED, n_trees=4, seed=0)[0]
+        ends = [*grown.root[grown.root[:, 0].argsort()].flatten().tolist(), len(grown.value)]
+        trees = [grown.compared[first:last] for first, last in pairwise(ends)]
+        assert sum(bool((tree == P).any()) for tree in trees) == P * expected
 
 
 def test_a_row_has_its_means_whatever_is_beside_it():
