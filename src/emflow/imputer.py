@@ -35,7 +35,7 @@ from emflow.limits import EMFLOW, FILLS, SETTINGS, Limit, check
 from emflow.refine.images import fit_images
 from emflow.refine.kinds import Refinement
 from emflow.refine.tables import TableRefinement
-from emflow.refine.training import Size, can_go_on, fit_tables, wanted_columns
+from emflow.refine.training import Size, can_go_on, fit_tables, plant, wanted_columns
 from emflow.staged import StagedImputer, plain
 from emflow.table.fill import fill_draw, fill_nearest, hide, hide_alike
 from emflow.table.frame import is_frame
@@ -46,7 +46,8 @@ STEPS = 150  # of a training phase, where the number of epochs is left open
 IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which images start,
 EM_IMAGES = 10_000  # with so many of them
 VALIDATED = 2000  # images in which pixels are hidden;
-ENOUGH_HIDDEN = 500  # so many cells of tables
+ENOUGH_HIDDEN = 500  # so many cells of tables;
+WORTH_BACK = 0.01  # of the cells of columns that lack some: so many are worth learning from in the end
 IMAGE_STEPS = 500  # of its training
 GOING_ON = 1 / 3  # of the steps, where training goes on with further rows
 ENOUGH_ROWS = 700  # of a table, for the learned E-step to be of use
@@ -507,7 +508,18 @@ class EMFlowImputer(StagedImputer):
         if better and isinstance(refinement, TableRefinement):
             known = torch.full_like(before, math.nan).flatten().index_copy(0, hidden, truth.to(before))
             refinement.calibrate(before, holes, known.view_as(before))
+            self._plant_again(run, refinement, x, missing, self._time_left(started))
         return refinement if better else None, done
+
+    def _plant_again(self, run: Run, refinement: TableRefinement, x: Tensor, missing: Tensor, left: float) -> None:
+        """Let trees know the hidden cells, which have served their purpose, where they are a good share of all."""
+        lacking = wanted_columns(missing)
+        size = self._size(len(x), lacking.float().mean().item())
+        if size.n_trees and left > 0 and len(run.hidden) > WORTH_BACK * (~missing[:, lacking]).sum().item():
+            known = x.flatten().index_copy(0, run.hidden, run.hidden_values.to(x)).view_as(x)
+            holes = missing.flatten().index_fill(0, run.hidden, False).view_as(missing)
+            data = known, holes, partial(self._replay, run.model)
+            plant(refinement, *data, size, run.generator, left, bool(self.verbose), self._owner(), run.weight)
 
     @torch.enable_grad()
     def _learn(

@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 import emflow.imputer
 import emflow.learn.train
 from emflow import DataError, DivergedError
+from emflow.refine import forest, training
 from emflow.refine.tables import TableRefinement
 
 EPOCH = {"iteration", "epoch", "l1", "l2", "reconstruction", "frobenius", "retries", "seconds"}
@@ -271,6 +272,23 @@ def test_fit_says_whether_the_learned_e_step_is_kept(make_refined, complete, x, 
     fitted = make_refined(verbose=True).fit(x)
     assert (fitted.refinement_ is None) == bool(factor)
     assert f"learned E-step {outcome}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("worth", "times"), [(0.0, 2), (1.0, 1)])
+def test_trees_know_the_hidden_cells_in_the_end(make_refined, x, monkeypatch, worth, times):
+    observed = []
+
+    def grow(filled, known, *others):
+        observed.append(int(known.sum()))
+        return forest.grow(filled, known, *others)
+
+    monkeypatch.setattr(training, "grow", grow)
+    monkeypatch.setattr(emflow.imputer, "WORTH_BACK", worth)
+    monkeypatch.setattr(emflow.imputer, "CLEAR", -100.0)  # so that it is kept
+    make_refined().fit(x)
+    assert len(observed) == times
+    assert observed[0] < (~np.isnan(x)).sum()
+    assert times == 1 or observed[1] == (~np.isnan(x)).sum()
 
 
 def test_a_learned_e_step_that_diverges_leaves_what_there_is(make_refined, x, monkeypatch):

@@ -42,12 +42,15 @@ class TableRefinement(nn.Module):
     spread : Tensor of shape (2, m)
         How far from the middle of its distribution a value lies, at most, in 0, 1 / (m - 1), ..., 1 of all cells: for
         intervals, where a single value lies in the middle of its probability, and for draws, where it is all over it.
+    unexplained : Tensor of shape (p,)
+        Share of each column's variance that the networks have left in training; it is not stored.
     """
 
     kind = "table"
     mean: Tensor
     scale: Tensor
     spread: Tensor
+    unexplained: Tensor
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class TableRefinement(nn.Module):
         self.register_buffer("mean", torch.zeros(n_columns))
         self.register_buffer("scale", torch.ones(n_columns))
         self.register_buffer("spread", torch.linspace(0, 1, SHARES).repeat(2, 1))
+        self.register_buffer("unexplained", torch.ones(n_columns), persistent=False)
         self.bins, self.encoding = Bins(n_columns, n_bins), Encoding(n_columns, n_pieces)
         self.reference = Reference(n_reference, n_columns, n_leaves)
         self.networks: Sequence[TableNetwork] = nn.ModuleList(  # type: ignore[assignment]

@@ -159,24 +159,49 @@ def fit_tables(
         owner = torch.arange(x.shape[1]) if owner is None else owner
         examples = _Examples(x, missing, complete, model, rows, owner, size, generator, weight)
         history: list[dict[str, Any]] = []
-        unexplained = torch.zeros(x.shape[1], device=x.device)
+        model.unexplained = torch.zeros(x.shape[1], device=x.device)
         for number, network in enumerate(model.networks):
             left = (1 - GROWING * bool(size.n_trees)) * max_time - (time.monotonic() - started)
             left = max(left / (len(model.networks) - number), SHORTEST)
             records, missed = _train(model, network, examples, size, left, verbose, fresh=earlier is None)
-            history, unexplained = history + records, unexplained + missed / len(model.networks)
+            history += records
+            model.unexplained += missed / len(model.networks)
     if size.n_trees:
-        wanted = wanted_columns(missing)
-        rows, count = (part.to(x.device) for part in sample(len(x), GROWN_ROWS, generator, weight))
-        x, missing = x.index_select(0, rows), missing.index_select(0, rows)
-        weight = None if weight is None else count
-        filled = model.standard(model.complete(complete(x, missing), missing, clip=False))
         left = max_time - (time.monotonic() - started)
-        forest, history[-1]["forest"] = grow(
-            filled, ~missing, wanted, unexplained, size.n_trees, seed, weight, left, verbose, owner
-        )
-        model.plant(forest)
+        history[-1]["forest"] = plant(model, x, missing, complete, size, generator, left, verbose, owner, weight)
     return model, history
+
+
+def plant(
+    model: TableRefinement,
+    x: Tensor,
+    missing: Tensor,
+    complete: Complete,
+    size: Size,
+    generator: torch.Generator,
+    max_time: float = math.inf,
+    verbose: bool = False,
+    owner: Tensor | None = None,
+    weight: Tensor | None = None,
+) -> bool:
+    """Give the model trees, grown on rows x (n, p) as it completes them; return whether there was time for all columns.
+
+    If there was not, and it has some already, these stay. Parameters are those of `fit_tables`.
+    """
+    started, wanted, seed = (
+        time.monotonic(),
+        wanted_columns(missing),
+        int(torch.randint(2**31, (), generator=generator)),
+    )
+    rows, count = (part.to(x.device) for part in sample(len(x), GROWN_ROWS, generator, weight))
+    x, missing = x.index_select(0, rows), missing.index_select(0, rows)
+    weight = None if weight is None else count
+    filled = model.standard(model.complete(complete(x, missing), missing, clip=False))
+    left = max_time - (time.monotonic() - started)
+    forest, done = grow(filled, ~missing, wanted, model.unexplained, size.n_trees, seed, weight, left, verbose, owner)
+    if done or not model.forest.root.numel():
+        model.plant(forest)
+    return done
 
 
 def _begin(

@@ -12,7 +12,7 @@ from emflow.refine import training
 from emflow.refine.attention import Neighbours
 from emflow.refine.forest import Forest
 from emflow.refine.network import Cells, TableNetwork
-from emflow.refine.training import Size, fit_tables
+from emflow.refine.training import Size, fit_tables, plant
 
 
 def generator(seed=0):
@@ -49,6 +49,22 @@ def test_it_learns_what_is_not_linear(store_rows):
     assert torch.equal(filled[~missing], x[~missing])
     error = [(rows - x)[missing].square().mean().sqrt() for rows in (middle(x, missing), filled)]
     assert error[1] < 0.5 * error[0]
+
+
+def test_trees_come_to_know_cells_that_were_kept_from_the_model():
+    """Rows in the middle of the curve were hidden."""
+    x, size = curve(400), Size.of(400, 3, 20)
+    holes = naive.random_missing(400, 3, 0.2)
+    kept = ~holes & ((x[:, :1] - 0.5).abs() < 0.1) & torch.tensor([False, True, True])
+    model, _ = fit_tables(x, holes | kept, middle, size, generator())
+    before = model.forest
+    assert not plant(model, x, holes, middle, size, generator(), max_time=0.0)
+    assert model.forest is before
+    assert plant(model, x, holes, middle, size, generator())
+    rows = model.standard(x[kept.any(1)])
+    cells = Cells.where(torch.tensor([False, True, True]).expand(len(rows), 3))
+    errors = [(forest.means(rows, cells) - rows[cells]).square().mean() for forest in (before, model.forest)]
+    assert errors[1] < 0.5 * errors[0]
 
 
 def test_a_seed_gives_the_same_model_and_the_global_one_is_left_alone():
