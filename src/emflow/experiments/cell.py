@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 import warnings
@@ -19,6 +20,7 @@ from emflow.experiments.methods import build, warm_up
 from emflow.experiments.plan import N_FOLDS, Cell
 
 Array = NDArray[np.float64]
+FILLS, FILLING = 5, 2.0  # calls that are timed, at the most, and seconds after which it is enough
 ENERGY_ROWS = 2000  # the energy distance compares all pairs of rows
 MECHANISMS = {"mcar": missingness.mcar, "mar": missingness.mar_paper}
 
@@ -99,14 +101,13 @@ def run_cell(cell: Cell, max_time: float) -> dict[str, Any]:
         started = time.perf_counter()
         imputer.fit(split.train)
         fitted = time.perf_counter()
-        filled = np.asarray(imputer.transform(split.test_holes))
-        done = time.perf_counter()
+        filled, transform_seconds = fill(imputer, split.test_holes)
         memory = peak_memory()
         measured = measure(cell, split, filled) | {"coverage": coverage_of(imputer, split)}
     result: dict[str, Any] = {
         **measured,
         "fit_seconds": fitted - started,
-        "transform_seconds": done - fitted,
+        "transform_seconds": transform_seconds,
         "timed_out": getattr(imputer, "timed_out_", False),  # scikit-learn's never stop themselves
         "peak_memory_mb": memory,
         "peak_memory_before_fit_mb": memory_before,
@@ -117,6 +118,17 @@ def run_cell(cell: Cell, max_time: float) -> dict[str, Any]:
     if cell.with_curve:
         result["curve"] = curve_of(cell, imputer, split, fitted - started, max_time)
     return result
+
+
+def fill(imputer: Any, rows: Array) -> tuple[Array, float]:
+    """Return the rows filled, and the median of the seconds of several calls, where one takes little time."""
+    filled, seconds = None, []
+    while filled is None or (len(seconds) < FILLS and sum(seconds) < FILLING):
+        started = time.perf_counter()
+        result = imputer.transform(rows)
+        seconds.append(time.perf_counter() - started)
+        filled = np.asarray(result) if filled is None else filled
+    return filled, statistics.median(seconds)
 
 
 def measure(cell: Cell, split: Split, filled: Array) -> dict[str, float | None]:
