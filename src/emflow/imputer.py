@@ -32,10 +32,12 @@ from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import CLEAR, Run, Settings
 from emflow.learn.train import train
 from emflow.limits import EMFLOW, FILLS, SETTINGS, Limit, check
+from emflow.refine.examples import Data, wanted_columns
 from emflow.refine.images import fit_images
 from emflow.refine.kinds import Refinement
+from emflow.refine.size import Size
 from emflow.refine.tables import TableRefinement
-from emflow.refine.training import Size, can_go_on, fit_tables, plant, wanted_columns
+from emflow.refine.training import can_go_on, fit_tables, plant
 from emflow.staged import StagedImputer, plain
 from emflow.table.fill import fill_draw, fill_nearest, hide, hide_alike
 from emflow.table.frame import is_frame
@@ -103,7 +105,7 @@ class EMFlowImputer(StagedImputer):
         rows or more, and less than 1000 columns or pixel values: photographs of 32 x 32 x 3 gained nothing in 300 steps
         of a second each. A dict is "on", for tables, with settings of your own: any of `batch_size`, `learning_rate`,
         `width`, `n_bins`, `n_pieces`, `n_neighbours`, `n_leaves`, `dropout`, `error_weight`, `reuse`, `like`,
-        `weighed`, `haste`, `n_networks` and `n_trees`, which `emflow.refine.training.Size` explains.
+        `weighed`, `haste`, `n_networks` and `n_trees`, which `emflow.refine.size.Size` explains.
     refine_steps : int or None
         Steps of its training; None has 500 for images, and as many for a table as suit its size.
     store_rows : bool or int
@@ -129,8 +131,8 @@ class EMFlowImputer(StagedImputer):
         Keep filled values within the observed range of the column, or its bounds.
     validation_fraction : float
         Share of the observed cells hidden during training, to measure the error of each outer iteration and of the
-        learned E-step, and to calibrate its intervals; 500 cells of a table are enough. In images only in the first
-        2000.
+        learned E-step, and to calibrate its intervals; 500 cells of a table are enough, and its trees come to know them
+        in the end. In images only in the first 2000.
     tol : float
         An outer iteration improves if it lowers the error on hidden cells by this share.
     patience : int
@@ -423,9 +425,7 @@ class EMFlowImputer(StagedImputer):
         x, missing = self._tensors(X)
         w = None if weight is None else torch.from_numpy(weight).to(x)
         if self.image_shape_ is None:
-            new = x[n_known:], missing[n_known:]
-            hidden = hide_alike(*new, self.validation_fraction, generator, self._owner(), ENOUGH_HIDDEN)
-            hidden = hidden + n_known * x.shape[1]
+            hidden = hide_alike(x, missing, self.validation_fraction, generator, self._owner(), ENOUGH_HIDDEN, n_known)
         else:
             hidden = hide(missing[:VALIDATED], self.validation_fraction, generator, self._owner())
         values = x.take(hidden)
@@ -513,13 +513,12 @@ class EMFlowImputer(StagedImputer):
 
     def _plant_again(self, run: Run, refinement: TableRefinement, x: Tensor, missing: Tensor, left: float) -> None:
         """Let trees know the hidden cells, which have served their purpose, where they are a good share of all."""
-        lacking = wanted_columns(missing)
-        size = self._size(len(x), lacking.float().mean().item())
-        if size.n_trees and left > 0 and len(run.hidden) > WORTH_BACK * (~missing[:, lacking]).sum().item():
+        n_trees, observed = refinement.shape["n_trees"], (~missing[:, wanted_columns(missing)]).sum().item()
+        if n_trees and left > 0 and len(run.hidden) > WORTH_BACK * observed:
             known = x.flatten().index_copy(0, run.hidden, run.hidden_values.to(x)).view_as(x)
             holes = missing.flatten().index_fill(0, run.hidden, False).view_as(missing)
-            data = known, holes, partial(self._replay, run.model)
-            plant(refinement, *data, size, run.generator, left, bool(self.verbose), self._owner(), run.weight)
+            data = Data(known, holes, partial(self._replay, run.model), self._owner(), run.weight)
+            plant(refinement, data, n_trees, run.generator, left, bool(self.verbose))
 
     @torch.enable_grad()
     def _learn(
@@ -536,7 +535,8 @@ class EMFlowImputer(StagedImputer):
             earlier = None
         if earlier is not None and self.refine_steps is None:
             size = replace(size, n_steps=math.ceil(size.n_steps * GOING_ON))
-        return *fit_tables(*data, size, *options, self._owner(), run.weight, earlier), size.n_steps
+        rows = Data(*data, self._owner(), run.weight)
+        return *fit_tables(rows, size, *options, earlier), size.n_steps
 
     def _size(self, n_rows: int, lacking: float = 1.0) -> Size:
         """Return the size of the E-step that is learnt from so many rows of a table, of whose columns a share lacks."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from emflow.compiled import by_rows
-from emflow.refine.weighing import LACKING, say, slopes
+from emflow.refine.weighing import LACKING, Question, say, slopes
 
 
 class Neighbours(NamedTuple):
@@ -23,6 +23,18 @@ class Neighbours(NamedTuple):
     beside: Tensor
     bin: Tensor
     near: Tensor
+
+
+class Asked(NamedTuple):
+    """What is asked: rows x, observed (n, p), their neighbours, cells (row, column), and which columns are wanted."""
+
+    x: Tensor
+    observed: Tensor
+    rows: Neighbours
+    row: Tensor
+    column: Tensor
+    wanted: Tensor
+    n_bins: int
 
 
 class Weights(NamedTuple):
@@ -82,20 +94,12 @@ class Attention(nn.Module):
         weights = Weights(functional.softplus(self.agree), functional.softplus(self.distance), self.sharpness.exp())
         most = torch.is_grad_enabled() and 2 * int(self.wanted.sum()) > len(self.wanted)
         by = by_loops if x.is_cpu and not most else by_torch
-        return by(x, observed, rows, row, column, n_bins, weights, self.wanted)
+        return by(Asked(x, observed, rows, row, column, self.wanted, n_bins), weights)
 
 
-def by_torch(
-    x: Tensor,
-    observed: Tensor,
-    rows: Neighbours,
-    row: Tensor,
-    column: Tensor,
-    n_bins: int,
-    weights: Weights,
-    wanted: Tensor,
-) -> Said:
+def by_torch(asked: Asked, weights: Weights) -> Said:
     """Return what neighbours say, from (n, k, p) numbers in every step, for all columns."""
+    x, observed, rows, row, column, wanted, n_bins = asked
     (n, k), p = rows.near.shape, x.shape[1]
     near, there = rows.beside.index_select(0, rows.near.flatten()).view(n, k, 2 * p).split(p, 2)
     apart = (x[:, None] - near).mul_(observed[:, None])
@@ -115,21 +119,13 @@ def _pick(table: Tensor, place: Tensor) -> Tensor:
     return table.flatten().index_select(0, place.flatten()).view_as(place)
 
 
-def by_loops(
-    x: Tensor,
-    observed: Tensor,
-    rows: Neighbours,
-    row: Tensor,
-    column: Tensor,
-    n_bins: int,
-    weights: Weights,
-    wanted: Tensor,
-) -> Said:
+def by_loops(asked: Asked, weights: Weights) -> Said:
     """Return the same, each row by itself."""
+    x, observed, rows, row, column, wanted, n_bins = asked
     order = row.argsort(stable=True)
     start = torch.searchsorted(row[order], torch.arange(len(x) + 1))  # of the cells of each row, in this order
     place = wanted.cumsum(0).sub_(1).masked_fill_(~wanted, -1)
-    cells = x, observed, rows.beside, rows.bin, rows.near, column, order, start, wanted.nonzero().flatten(), place
+    cells = x, observed, *rows, column, order, start, wanted.nonzero().flatten(), place
     factors = torch.cat((weights.agree, -weights.distance)).mT.contiguous()
     return Said(*_Loops.apply(factors, weights.sharpness, n_bins, *cells))  # type: ignore[no-untyped-call]
 
@@ -140,23 +136,25 @@ class _Loops(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, factors: Tensor, sharpness: Tensor, n_bins: int, *cells: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(factors, sharpness, *cells)
-        x, column = cells[0], cells[5]
-        said = torch.zeros_like(x), torch.zeros_like(x), x.new_zeros(len(column), n_bins)
-        arrays: list[Any] = [part.detach().numpy() for part in (factors, sharpness, *cells, *said)]
-        by_rows(len(x), lambda *part: say(*arrays, *part))
+        question = Question(*(part.numpy() for part in cells))
+        x, n_cells = cells[0], len(question.column)
+        said = torch.zeros_like(x), torch.zeros_like(x), x.new_zeros(n_cells, n_bins)
+        arrays: list[Any] = [part.detach().numpy() for part in (factors, sharpness, *said)]
+        by_rows(len(question.x), lambda *part: say(question, *arrays, *part))
         return said
 
     @staticmethod
     def backward(ctx: Any, *by_said: Tensor) -> tuple[Tensor | None, ...]:
         factors, sharpness, *cells = ctx.saved_tensors
-        given = factors, sharpness, *cells, *map(Tensor.contiguous, by_said)
+        question = Question(*(part.numpy() for part in cells))
+        given = factors, sharpness, *map(Tensor.contiguous, by_said)
         found: dict[int, tuple[Tensor, Tensor]] = {}  # by threads, whose order decides the last digits of a sum
 
         def work(first: int, last: int) -> None:
             found[first] = torch.zeros_like(factors), torch.zeros_like(sharpness)
-            arguments: list[Any] = [*(part.detach().numpy() for part in (*given, *found[first])), first, last]
-            slopes(*arguments)
+            arrays: list[Any] = [*(part.detach().numpy() for part in (*given, *found[first])), first, last]
+            slopes(question, *arrays)
 
-        by_rows(len(cells[0]), work)
+        by_rows(len(question.x), work)
         sums = (sum(parts) for parts in zip(*(found[first] for first in sorted(found)), strict=True))
         return *sums, None, *(None for _ in cells)

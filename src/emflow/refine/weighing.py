@@ -7,6 +7,7 @@ and their squared distances. Products with factors, 2 p for each column, are the
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,35 +24,13 @@ Floats = NDArray[np.float32]
 Numbers = NDArray[np.int64]
 
 
-@compiled(finite=True)
-def say(
-    factors: Floats,
-    sharpness: Floats,
-    x: Floats,
-    observed: Floats,
-    beside: Floats,
-    near_bin: NDArray[np.int16],
-    near: Numbers,
-    column: Numbers,
-    order: Numbers,
-    start: Numbers,
-    columns: Numbers,
-    place: Numbers,
-    mean: Floats,
-    square: Floats,
-    histogram: Floats,
-    first: int,
-    last: int,
-) -> None:
-    """Write what neighbours say of rows first to last.
+class Question(NamedTuple):
+    """What is asked of neighbours, as the loops read it: n rows of p columns.
 
-    Parameters
+    Attributes
     ----------
-    factors : array of shape (p, 2 p)
-        Of each column that may be filled.
-    sharpness : array of shape (p,)
     x, observed : array of shape (n, p)
-    beside, near_bin, near
+    beside, bin, near
         As in `attention.Neighbours`.
     column, order : array of shape (cells,)
         Columns of the cells asked for, and these cells in the order of their rows.
@@ -59,9 +38,36 @@ def say(
         Where in this order each row begins.
     columns, place : array of shape (c,), (p,)
         Those that are wanted in every row, and where in this list each column is; -1 if it is not.
-    mean, square, histogram : array of shape (n, p), (n, p), (cells, b)
-        What is written, where there are zeros.
     """
+
+    x: Floats
+    observed: Floats
+    beside: Floats
+    bin: NDArray[np.int16]
+    near: Numbers
+    column: Numbers
+    order: Numbers
+    start: Numbers
+    columns: Numbers
+    place: Numbers
+
+
+@compiled(finite=True)
+def say(
+    question: Question,
+    factors: Floats,
+    sharpness: Floats,
+    mean: Floats,
+    square: Floats,
+    histogram: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """Write what neighbours say of rows first to last: mean, square (n, p) and histogram (cells, b), which are zero.
+
+    By factors (p, 2 p), of each column that may be filled, and sharpness (p,).
+    """
+    x, observed, beside, near_bin, near, column, order, start, columns, place = question
     k, p = near.shape[1], x.shape[1]
     values, pairs = np.empty((2 * p, k), np.float32), np.empty((2 * p, k), np.float32)
     weights, own = np.empty((len(columns), k), np.float32), np.empty((1, k), np.float32)
@@ -82,18 +88,9 @@ def say(
 
 @compiled(finite=True)
 def slopes(
+    question: Question,
     factors: Floats,
     sharpness: Floats,
-    x: Floats,
-    observed: Floats,
-    beside: Floats,
-    near_bin: NDArray[np.int16],
-    near: Numbers,
-    column: Numbers,
-    order: Numbers,
-    start: Numbers,
-    columns: Numbers,
-    place: Numbers,
     by_mean: Floats,
     by_square: Floats,
     by_histogram: Floats,
@@ -106,6 +103,7 @@ def slopes(
 
     What `say` has computed is computed again: to keep it would take longer.
     """
+    x, observed, beside, near_bin, near, column, order, start, columns, place = question
     k, p = near.shape[1], x.shape[1]
     values, pairs, agree = (
         np.empty((2 * p, k), np.float32),

@@ -74,17 +74,19 @@ def hide(missing: Tensor, fraction: float, generator: torch.Generator, owner: Te
 
 
 def hide_alike(
-    x: Tensor, missing: Tensor, fraction: float, generator: torch.Generator, owner: Tensor, most: int
+    x: Tensor, missing: Tensor, fraction: float, generator: torch.Generator, owner: Tensor, most: int, n_known: int = 0
 ) -> Tensor:
     """Choose observed cells of a table x (n, p) to hide for validation, as `hide` does, but like the missing ones.
 
     Which cells are missing may depend on the others, and errors with it. So for each of some missing cells, as many as
     the share, the same column is hidden in the row most alike that has it; if these are less than half, others of such
-    columns are drawn. About `most` of them are enough.
+    columns are drawn. About `most` of them are enough. The first rows, that are known, tell what columns may lack, and
+    are left as they are.
     """
     first = torch.searchsorted(owner, torch.arange(int(owner[-1]) + 1)).to(missing.device)  # column of each owner
     holes = missing[:, first]
     lacking = holes.any(0) | ~holes.any()  # or all columns, if none does
+    x, missing, holes = x[n_known:], missing[n_known:], holes[n_known:]
     observed = (~holes[:, lacking]).sum().item()
     wanted = min(float(most), fraction * observed)
     pairs = holes.nonzero()
@@ -95,7 +97,7 @@ def hide_alike(
     enough = wanted * (ALIKE_OR_NOT if len(pairs) else 1)
     left = (enough - drawn.sum().item()) / max(1, observed)
     drawn |= (torch.rand(drawn.shape, generator=generator) < left).to(drawn.device) & lacking
-    return _spared(drawn[:, owner.to(drawn.device)], missing)
+    return _spared(drawn[:, owner.to(drawn.device)], missing) + n_known * x.shape[1]
 
 
 def _spared(hidden: Tensor, missing: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from emflow.refine import weighing
-from emflow.refine.attention import Attention, Neighbours, Weights, by_loops, by_torch
+from emflow.refine.attention import Asked, Attention, Neighbours, Weights, by_loops, by_torch
 
 N, P, R, K, BINS = 40, 5, 60, 7, 6
 MANY = weighing.FEW + 4  # columns, so that products are those of a library
@@ -71,6 +71,11 @@ def test_it_is_its_formula(learnt, wanted):
         assert_close(histogram[cell], torch.bincount(rows.bin[rows.near[i], j].long(), weight, minlength=BINS))
 
 
+def question(p, wanted):
+    *others, n_bins = parts(p)
+    return Asked(*others, these(wanted, p), n_bins)
+
+
 def weights_of(p, scale=1.0):
     shapes = (p, p), (p, p), (p,)
     return Weights(*((scale * torch.rand(*shape, generator=generator(1))).requires_grad_() for shape in shapes))
@@ -81,7 +86,7 @@ def weights_of(p, scale=1.0):
 @torch.no_grad()
 def test_loops_say_what_torch_says(scale, p, wanted):
     """Also where weights are sharp: exponentials of large negative numbers."""
-    said = (say(*parts(p), weights_of(p, scale), these(wanted, p)) for say in (by_loops, by_torch))
+    said = (say(question(p, wanted), weights_of(p, scale)) for say in (by_loops, by_torch))
     for mine, theirs in zip(*said, strict=True):
         assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
@@ -94,7 +99,7 @@ def test_the_gradient_of_the_loops_is_that_of_torch(monkeypatch, n_threads, p, w
     found = []
     for say in (by_loops, by_torch):
         weights = weights_of(p)
-        mean, square, histogram = say(*parts(p), weights, these(wanted, p))
+        mean, square, histogram = say(question(p, wanted), weights)
         (mean.sin().sum() + square.sum() + (histogram + 0.1).log().sum()).backward()
         found.append([weight.grad for weight in weights])
     for mine, theirs in zip(*found, strict=True):

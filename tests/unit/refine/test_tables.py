@@ -10,9 +10,11 @@ from emflow.errors import DivergedError, ParameterError
 from emflow.limits import SETTINGS
 from emflow.refine import training
 from emflow.refine.attention import Neighbours
+from emflow.refine.examples import Data, Examples
 from emflow.refine.forest import Forest
 from emflow.refine.network import Cells, TableNetwork
-from emflow.refine.training import Size, fit_tables, plant
+from emflow.refine.size import STORED_ROWS, Size
+from emflow.refine.training import fit_tables, plant
 
 
 def generator(seed=0):
@@ -30,11 +32,18 @@ def middle(x, missing):
     return x.masked_fill(missing, 0.5)
 
 
+def data(x, missing, owner=None):
+    return Data(x, missing, middle, torch.arange(x.shape[1]) if owner is None else owner)
+
+
+def fit(x, missing, size, seed=0, owner=None, **options):
+    return fit_tables(data(x, missing, owner), size, generator(seed), **options)
+
+
 def learn(n_steps=150, seed=0, store_rows=True, **options):
     x, missing = curve(400), naive.random_missing(400, 3, 0.2)
     x = x.masked_fill(missing, 7.0)  # what is missing must not matter
-    size = Size.of(400, 3, n_steps, store_rows)
-    return fit_tables(x, missing, middle, size, generator(seed), **options)
+    return fit(x, missing, Size.of(400, 3, n_steps, store_rows), seed, **options)
 
 
 @pytest.mark.parametrize("store_rows", [True, 50, False])
@@ -56,11 +65,11 @@ def test_trees_come_to_know_cells_that_were_kept_from_the_model():
     x, size = curve(400), Size.of(400, 3, 20)
     holes = naive.random_missing(400, 3, 0.2)
     kept = ~holes & ((x[:, :1] - 0.5).abs() < 0.1) & torch.tensor([False, True, True])
-    model, _ = fit_tables(x, holes | kept, middle, size, generator())
+    model, _ = fit(x, holes | kept, size)
     before = model.forest
-    assert not plant(model, x, holes, middle, size, generator(), max_time=0.0)
+    assert not plant(model, data(x, holes), size.n_trees, generator(), max_time=0.0)
     assert model.forest is before
-    assert plant(model, x, holes, middle, size, generator())
+    assert plant(model, data(x, holes), size.n_trees, generator())
     rows = model.standard(x[kept.any(1)])
     cells = Cells.where(torch.tensor([False, True, True]).expand(len(rows), 3))
     errors = [(forest.means(rows, cells) - rows[cells]).square().mean() for forest in (before, model.forest)]
@@ -91,14 +100,14 @@ def test_each_setting_changes_the_model(name, monkeypatch):
     filled = []
     for settings in ({}, {name: EACH[name]}):
         size = Size.of(400, 3, 20, **settings)
-        model, _ = fit_tables(x, missing, middle, size, generator())
+        model, _ = fit(x, missing, size)
         filled.append(model.complete(middle(x, missing), missing, clip=True))
     assert not torch.equal(*filled)
 
 
 def test_without_the_network_the_experts_are_left():
     x, missing = curve(400), naive.random_missing(400, 3, 0.2)
-    model, _ = fit_tables(x, missing, middle, Size.of(400, 3, 100, width=0), generator())
+    model, _ = fit(x, missing, Size.of(400, 3, 100, width=0))
     assert all(name == "log_scale" or name.startswith("attention.") for name, _ in model.networks[0].named_parameters())
     filled = model.complete(middle(x, missing), missing, clip=True)
     error = [(rows - x)[missing].square().mean().sqrt() for rows in (middle(x, missing), filled)]
@@ -138,9 +147,7 @@ def test_with_the_tilt_at_zero_the_gaussian_comes_back():
     """Without neighbours, and bins as frequent as each other: their probabilities are those of a bell around z_hat."""
     x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
     x[:, 0] = torch.arange(400) / 399
-    model, _ = fit_tables(
-        x, missing, middle, Size.of(400, 3, 1, store_rows=False, n_trees=0, n_networks=1), generator()
-    )
+    model, _ = fit(x, missing, Size.of(400, 3, 1, store_rows=False, n_trees=0, n_networks=1))
     torch.nn.init.zeros_(model.networks[0].last)
     torch.nn.init.zeros_(model.networks[0].bias)
     holes = torch.tensor([[True, False, False]]).repeat(400, 1)
@@ -171,7 +178,7 @@ def test_neighbours_decide_where_they_agree():
 @pytest.mark.parametrize(("n", "p"), [(10, 3), (500, 200), (5000, 20), (300_000, 23)])
 def test_sizes_are_bounded(n, p):
     size = Size.of(n, p)
-    assert size.n_reference == min(n, training.STORED_ROWS)
+    assert size.n_reference == min(n, STORED_ROWS)
     assert p * size.n_bins <= max(2048, 16 * p)
     assert Size.of(n, p, store_rows=False).n_reference == 0
     assert Size.of(n, p, n_steps=7).n_steps == 7
@@ -189,7 +196,7 @@ def test_few_columns_with_holes_are_learnt_and_searched_for_sooner():
 
 def test_several_networks_are_averaged():
     x, missing = curve(400), naive.random_missing(400, 3, 0.2)
-    model, history = fit_tables(x, missing, middle, Size.of(400, 3, 30, n_networks=2, n_trees=0), generator())
+    model, history = fit(x, missing, Size.of(400, 3, 30, n_networks=2, n_trees=0))
     assert [record["step"] for record in history] == [30, 30]
     ((_, both),) = model.distributions(middle(x, missing), missing)
     each = []
@@ -205,17 +212,17 @@ def test_neighbours_are_weighed_for_columns_that_lack_values():
     x, missing = curve(400), naive.random_missing(400, 3, 0.2)
     for lacking, wanted in (([2], [2]), ([0, 1], [0, 1]), ([], [0, 1, 2])):
         holes = missing & torch.isin(torch.arange(3), torch.tensor(lacking))
-        model, _ = fit_tables(x, holes, middle, Size.of(400, 3, 2), generator())
+        model, _ = fit(x, holes, Size.of(400, 3, 2))
         assert model.networks[-1].attention.wanted.nonzero().flatten().tolist() == wanted
     earlier = model
-    model, _ = fit_tables(x, missing & (torch.arange(3) == 1), middle, Size.of(400, 3, 2), generator(), earlier=earlier)
+    model, _ = fit(x, missing & (torch.arange(3) == 1), Size.of(400, 3, 2), earlier=earlier)
     assert model.state_dict()["networks.1.attention.wanted"].tolist() == [False, True, False]
 
 
 def test_nothing_to_hide_teaches_nothing():
     x, missing = curve(20), torch.ones(20, 3, dtype=torch.bool)
     missing[:2] = False
-    model, history = fit_tables(x, missing, middle, Size.of(20, 3, 2), generator())
+    model, history = fit(x, missing, Size.of(20, 3, 2))
     assert math.isfinite(history[-1]["loss"])
     assert torch.isfinite(model.complete(x, missing, clip=True)).all()
 
@@ -224,20 +231,20 @@ def test_nothing_to_hide_teaches_nothing():
 def seen(monkeypatch):
     """Which cells were hidden, batch by batch, in all training that follows."""
     seen = []
-    make = training._Examples._make
+    make = Examples._make
 
     def spy(examples):
         made = make(examples)
         seen.append(made[-1])
         return made
 
-    monkeypatch.setattr(training._Examples, "_make", spy)
+    monkeypatch.setattr(Examples, "_make", spy)
     return seen
 
 
 def test_columns_of_one_owner_are_hidden_together(seen):
     x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
-    fit_tables(x, missing, middle, Size.of(400, 3, 5), generator(), owner=torch.tensor([0, 0, 1]))
+    fit(x, missing, Size.of(400, 3, 5), owner=torch.tensor([0, 0, 1]))
     first, second, third = torch.cat(seen).unbind(1)
     assert torch.equal(first, second)
     assert not torch.equal(first, third)
@@ -249,7 +256,7 @@ def test_cells_are_hidden_like_those_that_are_missing(seen):
     """Holes in the last column alone: most of what is hidden is there, and some is elsewhere."""
     x, missing = curve(400), torch.zeros(400, 3, dtype=torch.bool)
     missing[:, 2] = naive.random_missing(400, 1, 0.5)[:, 0]
-    fit_tables(x, missing, middle, Size.of(400, 3, 30), generator())
+    fit(x, missing, Size.of(400, 3, 30))
     hidden = torch.cat(seen).float().mean(0)
     last, others = 0.5 * (0.7 * 0.5 + 0.3 * 0.2), 0.3 * 0.2  # of all rows
     assert abs(others / last - hidden[:2].mean() / hidden[2]) < 0.1
@@ -263,7 +270,7 @@ def test_columns_that_tell_count_in_the_search():
     x = torch.stack([t, (7 * t) % 1, noise], 1)
     missing = torch.zeros(600, 3, dtype=torch.bool)
     missing[::2, 1] = True
-    model, _ = fit_tables(x, missing, middle, Size.of(600, 3, 300), generator())
+    model, _ = fit(x, missing, Size.of(600, 3, 300))
     assert_close(model.reference.weight.mean(), torch.tensor(1.0))
     assert model.reference.weight[0] > 1.2 * model.reference.weight[2]
 
@@ -289,7 +296,7 @@ def test_trees_help_where_the_truth_has_steps():
     missing[::2, 1] = True
     error = []
     for n_trees in (0, 10):
-        model, _ = fit_tables(x[:800], missing[:800], middle, Size.of(800, 3, 60, n_trees=n_trees), generator())
+        model, _ = fit(x[:800], missing[:800], Size.of(800, 3, 60, n_trees=n_trees))
         filled = model.complete(middle(x[800:], missing[800:]), missing[800:], clip=False)
         error.append((filled - x[800:])[missing[800:]].square().mean())
     assert error[1] < 0.9 * error[0]
@@ -320,7 +327,7 @@ def test_intervals_and_draws_are_calibrated_on_hidden_cells():
 def test_columns_of_two_values_do_not_calibrate_others():
     x = torch.cat([curve(900), (curve(900)[:, :1] > 0.5).double()], 1)
     missing = naive.random_missing(900, 4, 0.2)
-    model, _ = fit_tables(x, missing, middle, Size.of(900, 4, 30), generator())
+    model, _ = fit(x, missing, Size.of(900, 4, 30))
     only = x.masked_fill(~missing, math.nan)
     only[:, :3] = math.nan
     model.calibrate(middle(x, missing), missing, only)

@@ -48,10 +48,10 @@ def test_hides_a_share_of_the_observed_cells(fraction):
     assert abs(len(hidden) - fraction * n) <= 4 * (fraction * (1 - fraction) * n) ** 0.5
 
 
-def alike(x, missing, fraction=0.1, owner=None, most=10_000):
+def alike(x, missing, fraction=0.1, owner=None, most=10_000, n_known=0):
     owner = torch.arange(x.shape[1]) if owner is None else owner
     hidden = torch.zeros_like(missing).flatten()
-    hidden[hide_alike(x, missing, fraction, generator(5), owner, most)] = True
+    hidden[hide_alike(x, missing, fraction, generator(5), owner, most, n_known)] = True
     return hidden.view_as(missing)
 
 
@@ -65,6 +65,16 @@ def test_hides_cells_like_those_that_are_missing():
     assert hidden[:, [0, 1, 3]].sum() == 0
     assert 0.04 * (~missing[:, 2]).sum() < hidden[:, 2].sum() <= 0.1 * (~missing[:, 2]).sum()
     assert x[hidden[:, 2], 0].mean() > 0.7 > 0.5 > x[~missing[:, 2], 0].mean()
+
+
+def test_known_rows_tell_what_columns_lack_and_are_left_alone():
+    x = torch.rand(500, 3, generator=generator(), dtype=torch.float64)
+    missing = torch.zeros(500, 3, dtype=torch.bool)
+    missing[:100:2, 1] = True  # none of the new ones
+    hidden = alike(x, missing, n_known=100)
+    assert hidden[100:, 1].any()
+    assert not hidden[:100].any()
+    assert not hidden[:, [0, 2]].any()
 
 
 def test_few_holes_or_none_are_no_reason_to_hide_little():
