@@ -49,7 +49,7 @@ IMAGE_PASSES, IMAGE_INFLATION = 3, 3e-3  # of EM for the Gaussian from which ima
 EM_IMAGES = 10_000  # with so many of them
 VALIDATED = 2000  # images in which pixels are hidden;
 ENOUGH_HIDDEN = 500  # so many cells of tables;
-WORTH_BACK = 0.01  # of the cells of columns that lack some: so many are worth learning from in the end
+WORTH_BACK = 0.01  # of what else is observed in columns that lack values: so many are worth learning from in the end
 IMAGE_STEPS = 500  # of its training
 GOING_ON = 1 / 3  # of the steps, where training goes on with further rows
 ENOUGH_ROWS = 700  # of a table, for the learned E-step to be of use
@@ -131,8 +131,8 @@ class EMFlowImputer(StagedImputer):
         Keep filled values within the observed range of the column, or its bounds.
     validation_fraction : float
         Share of the observed cells hidden during training, to measure the error of each outer iteration and of the
-        learned E-step, and to calibrate its intervals; 500 cells of a table are enough, and its trees come to know them
-        in the end. In images only in the first 2000.
+        learned E-step, and to calibrate its intervals; 500 cells of a table are enough. Where they are more than a
+        hundredth, trees come to know them in the end. In images only in the first 2000.
     tol : float
         An outer iteration improves if it lowers the error on hidden cells by this share.
     patience : int
@@ -508,17 +508,23 @@ class EMFlowImputer(StagedImputer):
         if better and isinstance(refinement, TableRefinement):
             known = torch.full_like(before, math.nan).flatten().index_copy(0, hidden, truth.to(before))
             refinement.calibrate(before, holes, known.view_as(before))
-            self._plant_again(run, refinement, x, missing, self._time_left(started))
+            done &= self._plant_again(run, refinement, x, missing, self._time_left(started))
         return refinement if better else None, done
 
-    def _plant_again(self, run: Run, refinement: TableRefinement, x: Tensor, missing: Tensor, left: float) -> None:
-        """Let trees know the hidden cells, which have served their purpose, where they are a good share of all."""
+    def _plant_again(self, run: Run, refinement: TableRefinement, x: Tensor, missing: Tensor, left: float) -> bool:
+        """Let trees know the hidden cells, which have served their purpose, where they are a good share of all.
+
+        Return whether there was time for it.
+        """
         n_trees, observed = refinement.shape["n_trees"], (~missing[:, wanted_columns(missing)]).sum().item()
-        if n_trees and left > 0 and len(run.hidden) > WORTH_BACK * observed:
+        if not n_trees or len(run.hidden) <= WORTH_BACK * observed:
+            return True
+        if left > 0:
             known = x.flatten().index_copy(0, run.hidden, run.hidden_values.to(x)).view_as(x)
             holes = missing.flatten().index_fill(0, run.hidden, False).view_as(missing)
             data = Data(known, holes, partial(self._replay, run.model), self._owner(), run.weight)
-            plant(refinement, data, n_trees, run.generator, left, bool(self.verbose))
+            return plant(refinement, data, n_trees, run.generator, left, bool(self.verbose))
+        return False
 
     @torch.enable_grad()
     def _learn(

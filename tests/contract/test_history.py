@@ -252,7 +252,7 @@ def test_enough_rows_have_their_e_step_learnt(make_refined, x, monkeypatch, refi
 
 
 def test_a_learned_e_step_that_does_not_help_is_dropped(make_refined, x, monkeypatch):
-    monkeypatch.setattr(TableRefinement, "complete", lambda refinement, x_hat, missing, clip: 1 - x_hat)
+    monkeypatch.setattr(TableRefinement, "complete", lambda refinement, x_hat, missing, clip, **_: 1 - x_hat)
     fitted = make_refined().fit(x)
     assert fitted.refinement_ is None
     last = fitted.history_["refine"][-1]
@@ -264,7 +264,7 @@ def test_fit_says_whether_the_learned_e_step_is_kept(make_refined, complete, x, 
     scaled = (complete - np.nanmin(x, 0)) / (np.nanmax(x, 0) - np.nanmin(x, 0))
     right = torch.from_numpy(scaled)
 
-    def complete_rightly(refinement, x_hat, missing, clip):
+    def complete_rightly(refinement, x_hat, missing, clip, **_):
         apart = (x_hat[:, None] - right).square().masked_fill(missing[:, None], 0).sum(2)
         return right[apart.argmin(1)] + factor
 
@@ -276,17 +276,19 @@ def test_fit_says_whether_the_learned_e_step_is_kept(make_refined, complete, x, 
 
 @pytest.mark.parametrize(("worth", "times"), [(0.0, 2), (1.0, 1)])
 def test_trees_know_the_hidden_cells_in_the_end(make_refined, x, monkeypatch, worth, times):
-    observed = []
+    observed, weights = [], []
 
     def grow(filled, known, *others):
         observed.append(int(known.sum()))
+        weights.append(others[4])
         return forest.grow(filled, known, *others)
 
     monkeypatch.setattr(training, "grow", grow)
     monkeypatch.setattr(emflow.imputer, "WORTH_BACK", worth)
     monkeypatch.setattr(emflow.imputer, "CLEAR", -100.0)  # so that it is kept
-    make_refined().fit(x)
+    make_refined().fit(x, sample_weight=np.arange(1.0, 1 + len(x)))
     assert len(observed) == times
+    assert all(len(weight.unique()) == len(x) for weight in weights)
     assert observed[0] < (~np.isnan(x)).sum()
     assert times == 1 or observed[1] == (~np.isnan(x)).sum()
 

@@ -26,7 +26,7 @@ class Neighbours(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What is asked: rows x, observed (n, p), their neighbours, cells (row, column), and which columns are wanted."""
+    """What is asked: rows x, observed (n, p), their neighbours, cells (row, column), columns wanted, number of bins."""
 
     x: Tensor
     observed: Tensor

@@ -24,7 +24,7 @@ from emflow.refine.network import Cells
 MOST_FEATURES = 20  # that a split chooses from, or
 SHARE_OF_FEATURES = 0.8  # of all that there are
 LEAST_IN_LEAF = 2
-LONG = 3000  # rows from which on half of the trees do without the linear regression: so they differ more
+LONG = 3000  # rows from which on half of the trees do without the linear regression
 RIDGE = 1.0  # rows that speak for slopes of zero, in the linear regression on the other columns
 NOISY, NOISY_LEAVES = 0.75, 1600  # at most so many, if more than this share of the column's variance is unexplained
 MOST_LEAVES = 3_000_000  # of all trees: with twice as many nodes, of nine bytes each, the model stays below 55 MB
@@ -34,8 +34,8 @@ class Forest(nn.Module):
     """Extremely randomised trees for each column, from the other columns of a completed row.
 
     Trees cut along one column at a time, and need many leaves for what is a plane. So they may also compare what the
-    others say by a linear regression: a sum with slopes, in which values far outside are drawn nearer. In long tables,
-    where there are leaves enough, half of the trees may not.
+    others say by a linear regression: a sum with slopes, in which values far outside are drawn nearer. In tables of
+    `LONG` rows or more half of the trees may not, so that they differ more.
 
     Attributes
     ----------

@@ -73,7 +73,7 @@ class Size:
         """Return the size for a table of n rows and p columns, with settings of one's own.
 
         `lacking` is the share of the columns that have holes: where these are few, a search is short, and of a long
-        table, where steps are long, they have fewer steps.
+        table, where steps are long, they have fewer steps, and fewer trees.
         """
         kind = bisect((1200, 3000, 10_000), n)
         n_reference = min(n, STORED_ROWS if store_rows is True else int(store_rows))

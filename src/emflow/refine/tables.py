@@ -114,7 +114,7 @@ class TableRefinement(nn.Module):
         return logit
 
     @torch.no_grad()
-    def _means(self, x_hat: Tensor, missing: Tensor) -> Iterator[tuple[Cells, Tensor, Tensor]]:
+    def _means(self, x_hat: Tensor, missing: Tensor, with_trees: bool = True) -> Iterator[tuple[Cells, Tensor, Tensor]]:
         """Yield, rows by rows, the missing cells of x_hat (n, p), probabilities of their bins, and their means.
 
         The probabilities are the networks' on average; the means are weighed ones of these distributions and of the
@@ -134,7 +134,7 @@ class TableRefinement(nn.Module):
                 parts.append((first + cells.row, cells.column, torch.stack(each).mean(0)))
             row, column, probability = map(torch.cat, zip(*parts, strict=True))
             mean = self.bins.mean(probability, column)
-            if self.forest.root.numel():
+            if with_trees and self.forest.root.numel():
                 x[row, column] = mean
                 trees = self.forest.means(x, Cells(row, column))
                 mean = torch.where(trees.isnan(), mean, torch.lerp(mean, trees, TREES))
@@ -148,10 +148,13 @@ class TableRefinement(nn.Module):
         for cells, probability, mean in self._means(x_hat, missing):
             yield cells, self.bins.tilted(probability, cells.column, mean)
 
-    def complete(self, x_hat: Tensor, missing: Tensor, clip: bool) -> Tensor:
-        """Return the completed rows x_hat (n, p) with the mean of its distribution in each missing cell."""
+    def complete(self, x_hat: Tensor, missing: Tensor, clip: bool, with_trees: bool = True) -> Tensor:
+        """Return the completed rows x_hat (n, p) with the mean of its distribution in each missing cell.
+
+        Without trees that is what the networks say, and what trees see of a row.
+        """
         result = x_hat.clone()
-        for (row, column), _, mean in self._means(x_hat, missing):
+        for (row, column), _, mean in self._means(x_hat, missing, with_trees):
             mean = mean * self.scale.take(column) + self.mean.take(column)
             result[row, column] = (mean.clamp(0, 1) if clip else mean).to(result)
         return result

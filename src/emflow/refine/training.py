@@ -79,14 +79,14 @@ def plant(
     max_time: float = math.inf,
     verbose: bool = False,
 ) -> bool:
-    """Give the model trees, grown on rows as it completes them; return whether there was time for those of all columns.
+    """Give the model trees, grown on rows as its networks complete them; return whether there was time for all columns.
 
     If there was not, and it has some already, these stay.
     """
     started, seed = time.monotonic(), int(torch.randint(2**31, (), generator=generator))
     rows, count = (part.to(data.x.device) for part in sample(len(data.x), GROWN_ROWS, generator, data.weight))
     x, missing = data.x.index_select(0, rows), data.missing.index_select(0, rows)
-    filled = model.standard(model.complete(data.complete(x, missing), missing, clip=False))
+    filled = model.standard(model.complete(data.complete(x, missing), missing, clip=False, with_trees=False))
     forest, done = grow(
         filled, ~missing, wanted_columns(data.missing), model.unexplained, n_trees, seed,
         None if data.weight is None else count, max_time - (time.monotonic() - started), verbose, data.owner,

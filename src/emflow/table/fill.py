@@ -80,8 +80,8 @@ def hide_alike(
 
     Which cells are missing may depend on the others, and errors with it. So for each of some missing cells, as many as
     the share, the same column is hidden in the row most alike that has it; if these are less than half, others of such
-    columns are drawn. About `most` of them are enough. The first rows, that are known, tell what columns may lack, and
-    are left as they are.
+    columns are drawn. About `most` of them are enough. The first rows, that are known, tell what columns may lack
+    (also cells that were hidden before), and are left as they are.
     """
     first = torch.searchsorted(owner, torch.arange(int(owner[-1]) + 1)).to(missing.device)  # column of each owner
     holes = missing[:, first]

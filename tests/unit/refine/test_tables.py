@@ -74,6 +74,9 @@ def test_trees_come_to_know_cells_that_were_kept_from_the_model():
     cells = Cells.where(torch.tensor([False, True, True]).expand(len(rows), 3))
     errors = [(forest.means(rows, cells) - rows[cells]).square().mean() for forest in (before, model.forest)]
     assert errors[1] < 0.5 * errors[0]
+    after = model.forest.value
+    plant(model, data(x, holes), size.n_trees, generator())
+    assert torch.equal(model.forest.value, after)  # trees see what the networks say, not those before them
 
 
 def test_a_seed_gives_the_same_model_and_the_global_one_is_left_alone():
@@ -192,6 +195,7 @@ def test_few_columns_with_holes_are_learnt_and_searched_for_sooner():
     few, most = (Size.of(20_000, 16, lacking=lacking) for lacking in (0.3, 0.6))
     assert few.n_steps < most.n_steps
     assert few.n_leaves < most.n_leaves
+    assert few.n_trees < most.n_trees
 
 
 def test_several_networks_are_averaged():
