@@ -105,7 +105,7 @@ class EMFlowImputer(StagedImputer):
         rows or more, and less than 1000 columns or pixel values: photographs of 32 x 32 x 3 gained nothing in 300 steps
         of a second each. A dict is "on", for tables, with settings of your own: any of `batch_size`, `learning_rate`,
         `width`, `n_bins`, `n_pieces`, `n_neighbours`, `n_leaves`, `dropout`, `error_weight`, `reuse`, `like`,
-        `weighed`, `haste`, `n_networks` and `n_trees`, which `emflow.refine.size.Size` explains.
+        `weighed`, `haste`, `n_networks`, `n_trees` and `forest_share`, which `emflow.refine.size.Size` explains.
     refine_steps : int or None
         Steps of its training; None has 500 for images, and as many for a table as suit its size.
     store_rows : bool or int

@@ -84,7 +84,7 @@ SETTINGS = {
     "n_pieces": integer(1), "n_neighbours": integer(1), "n_leaves": integer(1),
     "dropout": real("a number in [0, 1)", lambda v: 0 <= v < 1), "error_weight": NOT_NEGATIVE, "reuse": integer(1),
     "like": FRACTION, "weighed": FRACTION, "haste": POSITIVE, "n_networks": integer(1),
-    "n_trees": integer(0),
+    "n_trees": integer(0), "forest_share": FRACTION,
 }  # fmt: skip
 
 EMFLOW: dict[str, Limit] = {

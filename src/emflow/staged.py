@@ -53,6 +53,7 @@ class StagedImputer(Imputer):
 
     # --- using
 
+    @torch.inference_mode()
     def _complete(self, X: Array) -> Tensor:
         """Return the completed rows in scaled units (n, p)."""
         x, missing = self._tensors(X)

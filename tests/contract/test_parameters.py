@@ -240,7 +240,7 @@ def test_settings_out_of_range_are_refused_by_name(name, value, x):
 
 
 def test_an_unknown_setting_is_refused_by_name(x):
-    with pytest.raises(ParameterError, match=r"^refine has no 'depth'; it has batch_size, .*n_trees$"):
+    with pytest.raises(ParameterError, match=r"^refine has no 'depth'; it has batch_size, .*n_trees, forest_share$"):
         EMFlowImputer(refine={"depth": 3, "width": 8}).fit(x)
 
 

@@ -167,11 +167,11 @@ def grow(
         n_plain = n_trees // 2 if n >= LONG else 0
         grown = [
             estimator.tree_
-            for seen, count in ((summed, n_trees - n_plain), (plain, n_plain))
+            for shift, seen, count in ((0, summed, n_trees - n_plain), (p, plain, n_plain))
             if count
             for estimator in ExtraTreesRegressor(
                 count, min_samples_leaf=least, max_features=min(SHARE_OF_FEATURES, MOST_FEATURES / p),
-                random_state=seed + column, n_jobs=torch.get_num_threads(),
+                random_state=seed + shift + column, n_jobs=torch.get_num_threads(),
             ).fit(seen, truth, weight_of).estimators_
         ]  # fmt: skip
         for number, tree in enumerate(grown):

@@ -94,7 +94,7 @@ class TableNetwork(nn.Module):
         inputs = [ramps.flatten(1), missing.to(z_hat), z_hat]
         centre, share = bins.centre.index_select(0, column), 0.5 * bins.log_share
         base = (share + self.bias if self.width else share).index_select(0, column)
-        base = _around(base, centre, z_hat.take(at), self.log_scale.take(column))
+        middle, log_scale = z_hat.take(at), self.log_scale.take(column)
         if self.attention is not None:
             assert near is not None
             mean, square, histogram = self.attention(
@@ -103,8 +103,9 @@ class TableNetwork(nn.Module):
             inputs += [mean, (square - mean.square()).clamp_min(1e-6).sqrt()]
             smooth = SMOOTHING * bins.log_share.exp() + 1e-6
             frequent = torch.log(histogram.add_(smooth.index_select(0, column)))
-            base = _around(base, centre, mean.take(at), self.attention.log_scale.take(column))
+            middle, log_scale = _product(middle, log_scale, mean.take(at), self.attention.log_scale.take(column))
             base = torch.addcmul(base, self.attention.exponent.take(column)[:, None], frequent)
+        base = _around(base, centre, middle, log_scale)
         if not self.width:
             return base
         h = self.first(torch.cat(inputs, 1))
@@ -140,6 +141,13 @@ class Block(nn.Module):
         inner = functional.gelu(self.inner(self.norm(h)))
         outer: Tensor = self.outer(_dropout(inner, self.dropout, self.training))
         return h + outer
+
+
+def _product(middle: Tensor, log_scale: Tensor, other: Tensor, other_scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Return middle and log-scale of the bell (cells,) that the product of two is, but for a factor."""
+    log_precision = torch.logaddexp(-2 * log_scale, -2 * other_scale)
+    share = torch.exp(-2 * other_scale - log_precision)  # of the other one in the precision
+    return torch.lerp(middle, other, share), -0.5 * log_precision
 
 
 def _around(base: Tensor, centre: Tensor, middle: Tensor, log_scale: Tensor) -> Tensor:

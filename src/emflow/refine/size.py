@@ -40,6 +40,8 @@ class Size:
         How much faster the weights of neighbours are learnt than the rest: they are few, and have far to go.
     n_trees : int
         In the forest of each column, which has a say in the mean; 0 for none.
+    forest_share : float
+        What of the mean is its, and not the networks'.
     """
 
     n_steps: int
@@ -59,6 +61,7 @@ class Size:
     haste: float = 3.0
     n_networks: int = 1
     n_trees: int = 10
+    forest_share: float = 0.5
 
     @classmethod
     def of(
@@ -88,6 +91,7 @@ class Size:
             dropout=(0.15, 0.15, 0.3, 0.05)[kind], error_weight=2.0,
             reuse=1 if n_reference < 5000 else 2, like=(0.7, 0.7, 0.9, 0.9)[kind],
             n_networks=(2, 2, 1, 1)[kind], n_trees=0 if p > NARROW else (40, 40, 16, 16 if lacking > 0.5 else 10)[kind],
+            forest_share=(0.5, 0.5, 0.5, 0.4)[kind],
         )  # fmt: skip
         size = replace(size, **settings)
         if size.n_trees and p > NARROW:

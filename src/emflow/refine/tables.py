@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from emflow.refine.network import MULTIPLE, Cells, TableNetwork
 
 BLOCK = 8192  # rows that the forest completes together;
 TOGETHER = 2**16  # cells of rows that the network looks at together
-TREES = 0.5  # weight of the forest in the mean
+APART = 3.0  # standard deviations that the networks count as away from the forest, at most
 SHARES = 101  # of which is known how far values lie from the middle, if there are
 ENOUGH_CELLS = 50  # to learn it from
 
@@ -64,14 +64,15 @@ class TableRefinement(nn.Module):
         width: int,
         n_trees: int,
         n_nodes: int,
+        forest_share: float = 0.5,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.n_neighbours = n_neighbours
-        self.shape = {
+        self.n_neighbours, self.forest_share = n_neighbours, forest_share
+        self.shape: dict[str, Any] = {
             "n_columns": n_columns, "n_bins": n_bins, "n_pieces": n_pieces, "n_reference": n_reference,
             "n_neighbours": n_neighbours, "n_leaves": n_leaves, "n_networks": n_networks, "width": width,
-            "n_trees": n_trees, "n_nodes": n_nodes,
+            "n_trees": n_trees, "n_nodes": n_nodes, "forest_share": forest_share,
         }  # fmt: skip
         self.register_buffer("mean", torch.zeros(n_columns))
         self.register_buffer("scale", torch.ones(n_columns))
@@ -118,7 +119,8 @@ class TableRefinement(nn.Module):
         """Yield, rows by rows, the missing cells of x_hat (n, p), probabilities of their bins, and their means.
 
         The probabilities are the networks' on average; the means are weighed ones of these distributions and of the
-        forest.
+        forest. In the tails of a column, of which few rows tell, a network may go far astray, and a mean of leaves not:
+        its say ends some way from the forest.
         """
         incomplete = missing.any(1).nonzero().flatten()
         for block in incomplete.split(BLOCK) if len(incomplete) else ():
@@ -131,13 +133,14 @@ class TableRefinement(nn.Module):
             for first, batch in zip(range(0, len(x), some), itertools.starmap(Batch, batches), strict=True):
                 cells = Cells.where(batch.missing)
                 each = [self.log_probability(network, batch, cells).softmax(-1) for network in self.networks]
-                parts.append((first + cells.row, cells.column, torch.stack(each).mean(0)))
+                parts.append((first + cells.row, cells.column, sum(each[1:], each[0]).div_(len(each))))
             row, column, probability = map(torch.cat, zip(*parts, strict=True))
             mean = self.bins.mean(probability, column)
             if with_trees and self.forest.root.numel():
                 x[row, column] = mean
                 trees = self.forest.means(x, Cells(row, column))
-                mean = torch.where(trees.isnan(), mean, torch.lerp(mean, trees, TREES))
+                away = (mean - trees).clamp(-APART, APART)
+                mean = torch.where(trees.isnan(), mean, trees + (1 - self.forest_share) * away)
             yield Cells(block[row], column), probability, mean
 
     def distributions(self, x_hat: Tensor, missing: Tensor) -> Iterator[tuple[Cells, Tensor]]:

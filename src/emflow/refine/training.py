@@ -110,7 +110,7 @@ def _begin(
     model = TableRefinement(
         x.shape[1], bins.centre.shape[1], encoding.left.shape[1], len(rows), size.n_neighbours, size.n_leaves,
         size.n_networks, size.width,
-        n_trees=0, n_nodes=0, dropout=size.dropout,
+        n_trees=0, n_nodes=0, forest_share=size.forest_share, dropout=size.dropout,
     )  # fmt: skip
     model.bins, model.encoding, model.mean, model.scale = bins, encoding, mean.float(), scale.float()
     model.to(x.device)

@@ -30,8 +30,8 @@ NO_VALUE = (
 
 def is_frame(X: Any) -> bool:
     """Return whether X is a data frame; raise for one that has not been computed yet."""
-    if isinstance(X, MaskedTable):
-        return True
+    if isinstance(X, MaskedTable | np.ndarray):
+        return isinstance(X, MaskedTable)
     try:
         frame = nw.from_native(X, pass_through=True)
     except DuplicateError as error:

@@ -12,8 +12,9 @@ from emflow.refine import training
 from emflow.refine.attention import Neighbours
 from emflow.refine.examples import Data, Examples
 from emflow.refine.forest import Forest
-from emflow.refine.network import Cells, TableNetwork
+from emflow.refine.network import Cells, TableNetwork, _around, _product
 from emflow.refine.size import STORED_ROWS, Size
+from emflow.refine.tables import APART
 from emflow.refine.training import fit_tables, plant
 
 
@@ -60,6 +61,24 @@ def test_it_learns_what_is_not_linear(store_rows):
     assert error[1] < 0.5 * error[0]
 
 
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_networks_and_forest_share_the_mean_and_far_from_the_forest_the_networks_have_no_more_say(share):
+    x, missing = curve(400), naive.random_missing(400, 3, 0.2)
+    model, _ = fit(x, missing, Size.of(400, 3, 20, forest_share=share))
+    holes = naive.random_missing(50, 3, 0.3, seed=5)
+    rows, cells = curve(50, seed=1), Cells.where(holes)
+
+    def standard(with_trees):
+        return model.standard(model.complete(middle(rows, holes), holes, clip=False, with_trees=with_trees))
+
+    network = standard(with_trees=False)
+    trees = model.forest.means(network, cells)
+    assert_close(standard(with_trees=True)[cells], torch.lerp(network[cells], trees, share))
+    leaf = model.forest.child == torch.arange(len(model.forest.child))
+    model.forest.value[leaf] += 20
+    assert_close(standard(with_trees=True)[cells], trees + 20 - (1 - share) * APART)
+
+
 def test_trees_come_to_know_cells_that_were_kept_from_the_model():
     """Rows in the middle of the curve were hidden."""
     x, size = curve(400), Size.of(400, 3, 20)
@@ -91,7 +110,7 @@ def test_a_seed_gives_the_same_model_and_the_global_one_is_left_alone():
 EACH = {
     "batch_size": 32, "learning_rate": 1e-3, "width": 16, "n_bins": 8, "n_pieces": 4, "n_neighbours": 5, "n_leaves": 3,
     "dropout": 0.4, "error_weight": 0.0, "reuse": 2, "like": 0.0, "weighed": 1.0, "haste": 1.0, "n_networks": 1,
-    "n_trees": 0,
+    "n_trees": 0, "forest_share": 0.2,
 }  # fmt: skip
 
 
@@ -159,6 +178,15 @@ def test_with_the_tilt_at_zero_the_gaussian_comes_back():
     z_hat = model.standard(x)[: len(column), :1]
     bell = (0.5 * model.bins.log_share[0] - 0.5 * ((centre - z_hat) / scale).square()).softmax(1)
     assert_close(probability, bell, atol=2e-3, rtol=0)  # but for the share that makes every value possible
+
+
+def test_the_product_of_two_bells_is_a_bell():
+    centre, middle, other = naive.random(3, 40).float() * 3, naive.random(40).float(), naive.random(40, seed=1).float()
+    scale, other_scale = naive.random(40, seed=2).float(), naive.random(40, seed=3).float()
+    nothing = torch.zeros_like(centre)
+    both = _around(_around(nothing.mT, centre.mT, middle, scale), centre.mT, other, other_scale)
+    one = _around(nothing.mT, centre.mT, *_product(middle, scale, other, other_scale))
+    assert_close(both - both[:, :1], one - one[:, :1], rtol=1e-4, atol=1e-4)
 
 
 def test_neighbours_decide_where_they_agree():
