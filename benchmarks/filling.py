@@ -1,6 +1,6 @@
 """How many times as fast as missForest new rows are filled: both are fitted, then asked in turns, on one thread each.
 
-The seconds in the experiment on accuracy are those of a single call, and vary with what else the machine does.
+In the experiment on accuracy they are asked at different times, and the machine does other things meanwhile.
 """
 
 from __future__ import annotations
