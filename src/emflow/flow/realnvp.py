@@ -84,11 +84,16 @@ class RealNVP(nn.Module):
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return z = f^{-1}(x) (n, p) and log|det dz/dx| (n,), the determinant of equation 3."""
-        return _Differentiable.apply(x, self.weights, self, False)  # type: ignore[no-any-return, no-untyped-call]
+        return self._apply_to(x, decode=False)
 
     def decode(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return x = f(z) (n, p) and log|det dx/dz| (n,)."""
-        return _Differentiable.apply(z, self.weights, self, True)  # type: ignore[no-any-return, no-untyped-call]
+        return self._apply_to(z, decode=True)
+
+    def _apply_to(self, x: Tensor, decode: bool) -> tuple[Tensor, Tensor]:
+        if not (self.n_couplings or torch.is_grad_enabled()):  # the identity, from which tables start: no need to walk
+            return x, x.new_zeros(len(x))
+        return _Differentiable.apply(x, self.weights, self, decode)  # type: ignore[no-any-return, no-untyped-call]
 
     def walk(self, x: Tensor, decode: bool = False) -> Pass:
         """Walk the stack once, in either direction, and keep what its gradient needs."""

@@ -52,7 +52,8 @@ def reimpute(stage: Stage, x_hat: Tensor, patterns: Patterns, clip: bool) -> Ten
     result = x_hat.clone()
     for rows in row_chunks(x_hat, most=2**12):
         layout = patterns.layout(rows)
-        z, _ = flow.encode(x_hat[rows])
+        before = x_hat.index_select(0, rows)
+        z, _ = flow.encode(before)
         x_rec, _ = flow.decode(Conditional(gaussian, layout, mean_only=True).mean(z))
-        result[rows] = torch.where(layout.missing, x_rec.clamp(0, 1) if clip else x_rec, x_hat[rows])
+        result.index_copy_(0, rows, torch.where(layout.missing, x_rec.clamp(0, 1) if clip else x_rec, before))
     return result

@@ -137,7 +137,7 @@ class TableRefinement(nn.Module):
             row, column, probability = map(torch.cat, zip(*parts, strict=True))
             mean = self.bins.mean(probability, column)
             if with_trees and self.forest.root.numel():
-                x[row, column] = mean
+                x.put_(row * x.shape[1] + column, mean)
                 trees = self.forest.means(x, Cells(row, column))
                 away = (mean - trees).clamp(-APART, APART)
                 mean = torch.where(trees.isnan(), mean, trees + (1 - self.forest_share) * away)
@@ -159,7 +159,7 @@ class TableRefinement(nn.Module):
         result = x_hat.clone()
         for (row, column), _, mean in self._means(x_hat, missing, with_trees):
             mean = mean * self.scale.take(column) + self.mean.take(column)
-            result[row, column] = (mean.clamp(0, 1) if clip else mean).to(result)
+            result.put_(row * result.shape[1] + column, (mean.clamp(0, 1) if clip else mean).to(result))
         return result
 
     def calibrate(self, x_hat: Tensor, missing: Tensor, truth: Tensor) -> None:
