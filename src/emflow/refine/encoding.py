@@ -43,7 +43,7 @@ class Encoding(nn.Module):
 
     def ramps(self, x: Tensor) -> Tensor:
         """Return (n, p, t): for each piece 0 below it, 1 above it, and in it the share of it that lies below x."""
-        return ((x[:, :, None] - self.left) / self.width).clamp(0, 1)
+        return (x[:, :, None] - self.left).div_(self.width).clamp_(0, 1)
 
     def tents(self, x: Tensor) -> Tensor:
         """Return (n, p, t + 1): for each knot 1 at it, 0 from the next ones on. Values agree as far as tents do."""

@@ -164,4 +164,4 @@ def _dropout(h: Tensor, share: float, training: bool) -> Tensor:
         return h
     words = torch.empty(-(-h.numel() // 8), dtype=torch.int64, device=h.device).random_(-(2**63), None)
     kept = words.view(torch.uint8)[: h.numel()].view_as(h) >= dropped
-    return h * kept * (256 / (256 - dropped))
+    return (h * kept).mul_(256 / (256 - dropped))

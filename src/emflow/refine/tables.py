@@ -107,7 +107,7 @@ class TableRefinement(nn.Module):
     def log_probability(self, network: TableNetwork, batch: Batch, cells: Cells) -> Tensor:
         """Return those of the bins (cells, b) by one of the networks, not normalised."""
         z_hat, missing, near = batch
-        ramps = self.encoding.ramps(z_hat).masked_fill(missing[:, :, None], 0)
+        ramps = self.encoding.ramps(z_hat).masked_fill_(missing[:, :, None], 0)
         rows = None
         if near.shape[1]:
             rows = Neighbours(self.reference.beside, self.reference.bin, near)
