@@ -76,7 +76,7 @@ class Method:
     """A column of a table: a method, its parameters under MAR and in quick runs where they differ, minutes per cell.
 
     `imputer` names the one it is where two columns have the same with other parameters; else the column's name does.
-    `sets` and `mechanisms` are those it is run on, all if empty.
+    `mechanisms` are those it is run on, all if empty.
     """
 
     label: str
@@ -85,12 +85,11 @@ class Method:
     mar: dict[str, Any] = field(default_factory=dict)
     quick: dict[str, Any] = field(default_factory=dict)
     budget: float = 20.0
-    sets: Sequence[str] = ()
     mechanisms: Sequence[str] = ()
 
-    def runs_on(self, dataset: str, mechanism: str) -> bool:
-        """Return whether it has cells for a set and a mechanism."""
-        return dataset in (self.sets or [dataset]) and mechanism in (self.mechanisms or [mechanism])
+    def runs_on(self, mechanism: str) -> bool:
+        """Return whether it has cells for a mechanism."""
+        return mechanism in (self.mechanisms or [mechanism])
 
 
 Published = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # mechanism -> set -> method -> (mean, sd)
@@ -185,7 +184,7 @@ class Experiment:
     ) -> Iterable[Cell]:
         """Yield the cells of a set, mechanism and method: one per fold, or seed, and configuration."""
         spec = self.methods[method]
-        if dataset not in self.sets_of.get(mechanism, self.sets) or not spec.runs_on(dataset, mechanism):
+        if dataset not in self.sets_of.get(mechanism, self.sets) or not spec.runs_on(mechanism):
             return
         base = spec.parameters | (spec.mar if mechanism == "mar" else {}) | (spec.quick if quick else {})
         for parameters in points(base, self.sweep):

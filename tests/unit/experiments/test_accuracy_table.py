@@ -52,8 +52,7 @@ def test_what_a_part_is_worth(text):
     assert means[place].strip(" |") == "1.242"  # of 9/7 and 6/5
 
 
-def test_parts_have_sets_and_mechanisms_of_their_own():
-    assert not list(PLAN.cells("letter", "mcar", "without_like"))
+def test_parts_have_mechanisms_of_their_own():
     assert not list(PLAN.cells("wine", "mcar40", "without_like"))
     assert len(list(PLAN.cells("wine", "mar", "without_like"))) == 3
 
