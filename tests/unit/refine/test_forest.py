@@ -58,6 +58,20 @@ def test_half_of_the_trees_of_a_long_table_do_without_the_regression(monkeypatch
         assert sum(bool((tree == P).any()) for tree in trees) == P * expected
 
 
+def test_both_kinds_of_trees_of_all_columns_have_seeds_of_their_own(monkeypatch):
+    seeds = []
+
+    class Spied(forest.ExtraTreesRegressor):
+        def fit(self, *args):
+            seeds.append(self.random_state)
+            return super().fit(*args)
+
+    monkeypatch.setattr(forest, "LONG", N)
+    monkeypatch.setattr(forest, "ExtraTreesRegressor", Spied)
+    grow(X, OBSERVED, ALL, EXPLAINED, n_trees=4, seed=7)
+    assert len(set(seeds)) == len(seeds) == 2 * P
+
+
 def test_a_row_has_its_means_whatever_is_beside_it():
     grown = grow(X, OBSERVED, ALL, EXPLAINED, n_trees=7, seed=0)[0]
     whole = torch.full((N, P), math.nan)
