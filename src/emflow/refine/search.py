@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from emflow.compiled import compiled
 
 NEVER = np.float32(-1e6)  # score of a row that is none
-HALVINGS = 40  # of the range of scores, with those of rows that are none, until what is left of it is rounding
+HALVINGS = 40  # of the range of scores, until what is left of it is rounding
 ZERO, ONE, HALF = np.float32(0), np.float32(1), np.float32(0.5)  # else all would be computed in double precision
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
@@ -84,6 +84,7 @@ def find(
     k, (n_leaves, m) = found.shape[1], tree.leaf.shape
     promise, spread = np.empty(n_leaves, np.float32), np.empty(n_leaves, np.float32)
     asked, best = np.empty(n_asked + 1, np.int64), np.empty(k + 1, np.int64)
+    top = np.empty(max(n_asked, k), np.float32)
     score = np.empty((n_asked, m), np.float32)
     piece, share = np.empty(x.shape[1], np.int64), np.empty(x.shape[1], np.float32)
     for i in range(len(x)):
@@ -97,13 +98,13 @@ def find(
             leave_out(tree, query, itself[i], far, promise, spread)
         for j in range(n_leaves):
             promise[j] += hope * np.sqrt(positive(spread[j]))
-        select(promise, n_asked, asked)
+        select(promise, n_asked, top, asked)
         for j in range(n_asked):
             leaf = asked[j]
             compare(tree.knot[leaf], tree.x[leaf], tree.start[leaf], query, far, score[j])
             if leaf == own:
                 score[j, tree.place[itself[i], 1]] = NEVER
-        select(score.reshape(-1), k, best)
+        select(score.reshape(-1), k, top, best)
         for j in range(k):
             leaf = best[j] // m
             found[i, j] = tree.leaf[asked[leaf], best[j] - leaf * m]
@@ -204,26 +205,31 @@ def compare(knot: Floats, x: Floats, start: Floats, query: Query, far: np.float3
 
 
 @compiled
-def select(score: Floats, k: int, best: Places) -> None:
+def select(score: Floats, k: int, top: Floats, best: Places) -> None:
     """Write the places of the k largest scores (m,) into best (k + 1,), in no order; the last place there is not used.
 
     The least of them is found by halving: to count the scores above a limit takes less time than to move them. Among
-    those that are equal, up to rounding, the first are taken.
+    those that are equal, up to rounding, the first are taken. Dealt out to k heaps, the scores have k different ones on
+    top (k,), so that the least of these is a limit to begin with; most of the others are below it.
     """
-    low, high = score[0], score[0]
-    for i in range(len(score)):
-        high = score[i] if score[i] > high else high
-    for i in range(k):
-        low = score[i] if score[i] < low else low  # so that k are not below it
+    for j in range(k):
+        top[j] = score[j]
+    for i in range(k, len(score), k):
+        for j in range(min(k, len(score) - i)):
+            top[j] = score[i + j] if score[i + j] > top[j] else top[j]
+    low, high = top[0], top[0]
+    for j in range(k):
+        low, high = top[j] if top[j] < low else low, top[j] if top[j] > high else high
+    limit = low
     for _ in range(HALVINGS):
-        middle = HALF * (low + high)
-        above = count_above(score, middle)
+        above = count_above(score, limit)
         if above >= k:
-            low = middle
+            low = limit
         if above <= k:
-            high = middle
-        if above == k:
+            high = limit
+        if above == k or low == high:
             break
+        limit = HALF * (low + high)
     n = 0
     for i in range(len(score)):
         best[n] = i

@@ -221,5 +221,5 @@ def test_the_largest_are_selected_and_of_equal_ones_the_first(n, k, levels):
     for row in (levels * naive.random(20, n)).round().div(levels).float().numpy():
         row[n // 2 + k :] = NEVER
         best = np.empty(k + 1, np.int64)
-        select(row, k, best)
+        select(row, k, np.empty(k, np.float32), best)
         assert sorted(best[:k]) == sorted(np.argsort(-row, kind="stable")[:k])
