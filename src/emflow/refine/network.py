@@ -94,7 +94,7 @@ class TableNetwork(nn.Module):
         inputs = [ramps.flatten(1), missing.to(z_hat), z_hat]
         centre, share = bins.centre.index_select(0, column), 0.5 * bins.log_share
         base = (share + self.bias if self.width else share).index_select(0, column)
-        middle, log_scale = z_hat.take(at), self.log_scale.take(column)
+        middle, log_scale = z_hat.take(at), self.log_scale
         if self.attention is not None:
             assert near is not None
             mean, square, histogram = self.attention(
@@ -103,9 +103,10 @@ class TableNetwork(nn.Module):
             inputs += [mean, (square - mean.square()).clamp_min(1e-6).sqrt()]
             smooth = SMOOTHING * bins.log_share.exp() + 1e-6
             frequent = torch.log(histogram.add_(smooth.index_select(0, column)))
-            middle, log_scale = _product(middle, log_scale, mean.take(at), self.attention.log_scale.take(column))
+            log_scale, theirs = _product(log_scale, self.attention.log_scale)
+            middle = torch.lerp(middle, mean.take(at), theirs.take(column))
             base = torch.addcmul(base, self.attention.exponent.take(column)[:, None], frequent)
-        base = _around(base, centre, middle, log_scale)
+        base = _around(base, centre, middle, log_scale.take(column))
         if not self.width:
             return base
         h = self.first(torch.cat(inputs, 1))
@@ -143,11 +144,13 @@ class Block(nn.Module):
         return h + outer
 
 
-def _product(middle: Tensor, log_scale: Tensor, other: Tensor, other_scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Return middle and log-scale of the bell (cells,) that the product of two is, but for a factor."""
-    log_precision = torch.logaddexp(-2 * log_scale, -2 * other_scale)
-    share = torch.exp(-2 * other_scale - log_precision)  # of the other one in the precision
-    return torch.lerp(middle, other, share), -0.5 * log_precision
+def _product(log_scale: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log-scale (p,) of the bell that the product of two is, and the other one's share (p,) in its middle.
+
+    Column by column: of numbers for each cell the last digits of logaddexp would depend on how many cells there are.
+    """
+    log_precision = torch.logaddexp(-2 * log_scale, -2 * other)
+    return -0.5 * log_precision, torch.exp(-2 * other - log_precision)
 
 
 def _around(base: Tensor, centre: Tensor, middle: Tensor, log_scale: Tensor) -> Tensor:

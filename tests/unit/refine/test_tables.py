@@ -185,7 +185,8 @@ def test_the_product_of_two_bells_is_a_bell():
     scale, other_scale = naive.random(40, seed=2).float(), naive.random(40, seed=3).float()
     nothing = torch.zeros_like(centre)
     both = _around(_around(nothing.mT, centre.mT, middle, scale), centre.mT, other, other_scale)
-    one = _around(nothing.mT, centre.mT, *_product(middle, scale, other, other_scale))
+    both_scale, share = _product(scale, other_scale)
+    one = _around(nothing.mT, centre.mT, torch.lerp(middle, other, share), both_scale)
     assert_close(both - both[:, :1], one - one[:, :1], rtol=1e-4, atol=1e-4)
 
 
