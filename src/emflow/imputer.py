@@ -506,8 +506,9 @@ class EMFlowImputer(StagedImputer):
             texts = [f"{history[-1][name]:.4f}" for name in ("validation_rmse", "validation_rmse_before")]
             tqdm.write(f"learned E-step {outcome}: RMSE {texts[0]} on hidden cells, {texts[1]} without it", sys.stderr)
         if better and isinstance(refinement, TableRefinement):
-            known = torch.full_like(before, math.nan).flatten().index_copy(0, hidden, truth.to(before))
-            refinement.calibrate(before, holes, known.view_as(before))
+            known = torch.full_like(before, math.nan).flatten().index_copy(0, hidden, truth.to(before)).view_as(before)
+            refinement.calibrate(before, holes, known)
+            self._chain(run.model, refinement).learn(torch.where(known.isnan(), after, known), ~known.isnan())
             done &= self._plant_again(run, refinement, x, missing, self._time_left(started))
         return refinement if better else None, done
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from numbers import Integral
 from typing import Any
@@ -17,12 +18,15 @@ from emflow import files, uncertainty
 from emflow.base import Imputer
 from emflow.bootstrap import refitted
 from emflow.errors import DataError, FileError
+from emflow.flow.realnvp import RealNVP
 from emflow.latent.patterns import Patterns
 from emflow.learn.reimpute import Stage, reimpute
 from emflow.learn.state import stages_from_tensors, stages_to_tensors, under
 from emflow.limits import BOOLEAN, check, integer, real
 from emflow.progress import progress
+from emflow.refine.density import Chain
 from emflow.refine.kinds import KINDS, Refinement
+from emflow.refine.tables import TableRefinement
 from emflow.table.fill import hide
 from emflow.table.frame import Layout, is_frame
 from emflow.table.schema import Array, Schema
@@ -73,17 +77,31 @@ class StagedImputer(Imputer):
 
     @torch.no_grad()
     def score_samples(self, X: Any, *, missing: Any = None) -> Array:
-        """Return the exact log-density (n,) of the rows of X, completed first where values are missing.
+        """Return the log-density (n,) of the rows of X, completed first where values are missing, in the units of X.
 
-        It is the density of equation 3 under the last stage, in the units of X: that of scaled data, divided by the
-        product of the column ranges. Minus infinity for a row so far away that its density is no number.
+        It is that of equation 3 under the last stage. Where the E-step for a table is learnt, it is the product of the
+        distributions that this gives each column, given those before it: as slow as filling the rows once for every
+        column. Numbers with few values, such as whole ones, have a density that is even around each of them, as far as
+        the middle to the next one; categories have their probability. Minus infinity for a row so far away that its
+        density is no number.
         """
         check_is_fitted(self)
         x_hat = self._complete(self._read(X, missing))
-        flow, gaussian = self.stages_[-1].to(x_hat.dtype)
-        z, log_det = flow.encode(x_hat)
-        density = (gaussian.log_prob(z) + log_det).cpu().numpy() - np.log(self.schema_.span).sum()
+        if isinstance(self.refinement_, TableRefinement):
+            density = self._chain(self.stages_, self.refinement_).log_density(x_hat)
+        else:
+            flow, gaussian = self.stages_[-1].to(x_hat.dtype)
+            z, log_det = flow.encode(x_hat)
+            density = gaussian.log_prob(z) + log_det
+        density = density.cpu().numpy() - np.log(self.schema_.span).sum()
         return np.where(np.isnan(density), -np.inf, density)
+
+    def _chain(self, stages: list[Stage], refinement: TableRefinement) -> Chain:
+        """Return the density of rows by the learned E-step, on top of what the stages fill in."""
+        flow, gaussian = stages[-1]
+        identity = isinstance(flow, RealNVP) and not flow.n_couplings
+        deviation = gaussian.deviation(refinement.order) if identity else refinement.scale
+        return Chain(refinement, partial(self._replay, stages), self._owner(), deviation, bool(self.verbose))
 
     def score(self, X: Any, y: Any = None, *, missing: Any = None) -> float:
         """Return minus the RMSE with which a fifth of the observed cells of X are filled, once they are hidden.
@@ -106,14 +124,19 @@ class StagedImputer(Imputer):
     def sample(self, n_samples: int = 1) -> Any:
         """Draw new rows (n_samples, p), or images, from the last stage: z from its Gaussian, decoded.
 
+        Where the E-step for a table is learnt, a column is drawn after the other, as `score_samples` has them.
         Seeded by `random_state`. Where columns are not all continuous numbers, a dict with a list for each of them,
         of which any frame can be made.
         """
         check_is_fitted(self)
         check({"n_samples": integer(1)}, {"n_samples": n_samples})
-        gaussian = self.stages_[-1].gaussian
-        z = gaussian.sample(n_samples, torch.Generator().manual_seed(self._seed()))
-        X = self._unscale(self.stages_[-1].to(z.dtype).flow.decode(z)[0])
+        generator = torch.Generator().manual_seed(self._seed())
+        if isinstance(self.refinement_, TableRefinement):
+            x = self._chain(self.stages_, self.refinement_).sample(n_samples, generator, self.clip)
+        else:
+            z = self.stages_[-1].gaussian.sample(n_samples, generator)
+            x = self.stages_[-1].to(z.dtype).flow.decode(z)[0]
+        X = self._unscale(x)
         if self.layout_ is not None:
             return X if self.layout_.plain else self.layout_.to_columns(X)
         return X.reshape(-1, *(self.image_shape_ or ()))

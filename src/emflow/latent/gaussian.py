@@ -105,6 +105,11 @@ class Gaussian:
         noise = torch.randn(n, len(self.mean), generator=generator, dtype=self.mean.dtype).to(self.mean.device)
         return self.mean + noise @ self.cholesky.mT
 
+    def deviation(self, order: Tensor) -> Tensor:
+        """Return that (p,) of each coordinate, given those before it in an order (p,)."""
+        factor, _ = stable_cholesky(self.cov[order][:, order])
+        return torch.empty_like(self.mean).index_copy_(0, order, factor.diagonal())
+
     def inflated(self, beta: float) -> Gaussian:
         """Return the robust estimate of equation 31."""
         return Gaussian(self.mean, inflate(self.cov, beta)) if beta else self

@@ -6,12 +6,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
+LEAST = (
+    16  # bins there are, some of which no column may have: products with fewer depend on where a row is among others
+)
 UNIFORM = 4  # one cut in so many is placed evenly in the values, the others by their quantiles
 POSSIBLE = 1e-3  # share of the overall frequencies in a distribution before it is tilted
 MOST_TILT, HALVINGS = 1e4, 30  # by which it is, per standard deviation of the column, and steps to find it
 POINTS = 8  # that stand for the levels of a value that is a bin of its own
 IMPOSSIBLE = -1e4  # log-probability of a bin that a column does not have
+BEYOND = 0.05  # of its extent, that an outermost bin of several values reaches beyond them
 
 Values = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -51,7 +56,7 @@ class Bins(nn.Module):
         columns = [
             _column(column[~holes], most) for column, holes in zip(x.mT.numpy(), missing.mT.numpy(), strict=True)
         ]
-        bins = cls(len(columns), max(len(counts) for _, _, counts in columns))
+        bins = cls(len(columns), max(LEAST, *(len(counts) for _, _, counts in columns)))
         for j, (levels, first, counts) in enumerate(columns):
             level, count = levels
             last = np.append(first[1:], len(level)) - 1
@@ -71,6 +76,27 @@ class Bins(nn.Module):
     def index(self, x: Tensor) -> Tensor:
         """Return the bin of each value of x (n, p)."""
         return torch.searchsorted(self.edges, x.mT.contiguous(), right=True).mT.contiguous()
+
+    def extent(self) -> tuple[Tensor, Tensor]:
+        """Return where bins begin and end (p, b): at the edges between them, and somewhat beyond the outermost values.
+
+        A bin that is one value has it in the middle, if it is the outermost one; if it is the only one, its width is 1.
+        """
+        last = (self.log_share > IMPOSSIBLE).sum(1, keepdim=True) - 1
+        edges = functional.pad(self.edges, (1, 1), value=torch.inf)  # bin b lies between edges b and b + 1
+        single = self.lower == self.upper
+        for at, inner, outer, values in ((last * 0, 1, 0, self.lower), (last, 0, 1, self.upper)):
+            value = values.gather(1, at)
+            reach = (value - edges.gather(1, at + inner)) * torch.where(single.gather(1, at), 1, BEYOND)
+            reach = torch.where(last > 0, reach, outer - 0.5)
+            edges = edges.scatter(1, at + outer, value + reach)
+        return edges[:, :-1], edges[:, 1:]
+
+    def snapped(self, x: Tensor, column: Tensor) -> Tensor:
+        """Return values x (cells,), but where one is in a bin that is one value, that value."""
+        within = torch.searchsorted(self.edges.index_select(0, column), x.to(self.edges)[:, None], right=True)
+        lower, upper = (end.index_select(0, column).gather(1, within).squeeze(1) for end in (self.lower, self.upper))
+        return torch.where(lower < upper, x, lower.to(x))
 
     def mean(self, probability: Tensor, column: Tensor) -> Tensor:
         """Return the means of cells, given their distributions (..., cells, b) and columns (cells,)."""

@@ -94,7 +94,8 @@ class TableNetwork(nn.Module):
         inputs = [ramps.flatten(1), missing.to(z_hat), z_hat]
         centre, share = bins.centre.index_select(0, column), 0.5 * bins.log_share
         base = (share + self.bias if self.width else share).index_select(0, column)
-        middle, log_scale = z_hat.take(at), self.log_scale
+        middle = z_hat.take(at)
+        log_scale: Tensor = self.log_scale
         if self.attention is not None:
             assert near is not None
             mean, square, histogram = self.attention(

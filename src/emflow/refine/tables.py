@@ -22,6 +22,9 @@ TOGETHER = 2**16  # cells of rows that the network looks at together
 APART = 3.0  # standard deviations that the networks count as away from the forest, at most
 SHARES = 101  # of which is known how far values lie from the middle, if there are
 ENOUGH_CELLS = 50  # to learn it from
+BASE = 0.05  # trust in the completion that is refined, in a density of rows, and
+OVERALL = 0.85  # in the shares of bins in the training data, as long as nothing of a row is known;
+ENOUGH_KNOWN = 2  # columns, for half of that
 
 
 class Batch(NamedTuple):
@@ -44,6 +47,10 @@ class TableRefinement(nn.Module):
         intervals, where a single value lies in the middle of its probability, and for draws, where it is all over it.
     unexplained : Tensor of shape (p,)
         Share of each column's variance that the networks have left in training; it is not stored.
+    order : Tensor of shape (p,)
+        The columns in the order in which they make up a density of rows: first those that lack least.
+    trust : Tensor of shape (p, 3)
+        By their place in it: what counts of the learned distribution, of overall shares, and of the completion.
     """
 
     kind = "table"
@@ -51,6 +58,8 @@ class TableRefinement(nn.Module):
     scale: Tensor
     spread: Tensor
     unexplained: Tensor
+    order: Tensor
+    trust: Tensor
 
     def __init__(
         self,
@@ -78,6 +87,10 @@ class TableRefinement(nn.Module):
         self.register_buffer("scale", torch.ones(n_columns))
         self.register_buffer("spread", torch.linspace(0, 1, SHARES).repeat(2, 1))
         self.register_buffer("unexplained", torch.ones(n_columns), persistent=False)
+        self.register_buffer("order", torch.arange(n_columns))
+        overall = OVERALL / (1 + (torch.arange(n_columns) / ENOUGH_KNOWN).square())
+        base = torch.full((n_columns,), BASE)
+        self.register_buffer("trust", torch.stack((1 - overall - base, overall, base), 1))
         self.bins, self.encoding = Bins(n_columns, n_bins), Encoding(n_columns, n_pieces)
         self.reference = Reference(n_reference, n_columns, n_leaves)
         self.networks: Sequence[TableNetwork] = nn.ModuleList(  # type: ignore[assignment]
@@ -115,7 +128,7 @@ class TableRefinement(nn.Module):
         return logit
 
     @torch.no_grad()
-    def _means(self, x_hat: Tensor, missing: Tensor, with_trees: bool = True) -> Iterator[tuple[Cells, Tensor, Tensor]]:
+    def means(self, x_hat: Tensor, missing: Tensor, with_trees: bool = True) -> Iterator[tuple[Cells, Tensor, Tensor]]:
         """Yield, rows by rows, the missing cells of x_hat (n, p), probabilities of their bins, and their means.
 
         The probabilities are the networks' on average; the means are weighed ones of these distributions and of the
@@ -148,7 +161,7 @@ class TableRefinement(nn.Module):
 
         That is the network's distribution, tilted so far that its mean is the one that `complete` fills in.
         """
-        for cells, probability, mean in self._means(x_hat, missing):
+        for cells, probability, mean in self.means(x_hat, missing):
             yield cells, self.bins.tilted(probability, cells.column, mean)
 
     def complete(self, x_hat: Tensor, missing: Tensor, clip: bool, with_trees: bool = True) -> Tensor:
@@ -157,7 +170,7 @@ class TableRefinement(nn.Module):
         Without trees that is what the networks say, and what trees see of a row.
         """
         result = x_hat.clone()
-        for (row, column), _, mean in self._means(x_hat, missing, with_trees):
+        for (row, column), _, mean in self.means(x_hat, missing, with_trees):
             mean = mean * self.scale.take(column) + self.mean.take(column)
             result.put_(row * result.shape[1] + column, (mean.clamp(0, 1) if clip else mean).to(result))
         return result

@@ -113,9 +113,11 @@ def _begin(
         n_trees=0, n_nodes=0, forest_share=size.forest_share, dropout=size.dropout,
     )  # fmt: skip
     model.bins, model.encoding, model.mean, model.scale = bins, encoding, mean.float(), scale.float()
+    model.order = holes.sum(0).argsort(stable=True)
     model.to(x.device)
     if earlier is not None:
-        model.spread = earlier.spread  # unless there are cells to calibrate by
+        # these stay, where there are no hidden cells to learn them from anew
+        model.spread, model.order, model.trust = earlier.spread, earlier.order, earlier.trust
         within = earlier.bins.index(model.bins.centre.mT).mT
         for network, before in zip(model.networks, earlier.networks, strict=True):
             network.go_on_from(before, within)

@@ -114,6 +114,14 @@ def test_sample_depends_on_the_generator_alone():
     assert not torch.equal(first, other)
 
 
+def test_deviation_is_that_given_the_coordinates_before():
+    gaussian, order = naive.random_gaussian(4), torch.tensor([2, 0, 3, 1])
+    found = gaussian.deviation(order)
+    for place, at in enumerate(order.tolist()):
+        known = torch.isin(torch.arange(4), order[:place])
+        assert_close(found[at].square(), naive.condition(gaussian, ~known)[1][at, at])
+
+
 def test_inflated_enlarges_the_diagonal_in_proportion():
     gaussian = naive.random_gaussian(4)
     found = gaussian.inflated(0.1)

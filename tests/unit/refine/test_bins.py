@@ -51,7 +51,7 @@ def test_there_are_not_many_more_than_asked_for(name):
 def test_a_tail_is_not_one_bin():
     """By quantiles alone the largest values, over most of the range, would be."""
     bins = Bins.learn(*whole(COLUMNS["a heavy tail"]), 16)
-    span = bins.upper[0, -1] - bins.lower[0, 0]
+    span = bins.upper.max() - bins.lower[0, 0]
     assert (bins.upper - bins.lower).max() < 0.5 * span
 
 
@@ -60,7 +60,8 @@ def test_columns_have_bins_of_their_own_and_missing_cells_none():
     missing = torch.zeros(6, 2, dtype=torch.bool)
     missing[5, 1] = True
     bins = Bins.learn(x, missing, 8)
-    assert_close(bins.centre, torch.tensor([[0.0, 1, 2, 3, 4, 5], [0, 1, 0, 0, 0, 0]]))
+    assert_close(bins.centre[:, :6], torch.tensor([[0.0, 1, 2, 3, 4, 5], [0, 1, 0, 0, 0, 0]]))
+    assert (bins.log_share[0, 6:] == IMPOSSIBLE).all()
     assert (bins.log_share[1, 2:] == IMPOSSIBLE).all()
     assert bins.index(torch.tensor([[2.4, 7.0]])).tolist() == [[2, 1]]
 
@@ -68,10 +69,39 @@ def test_columns_have_bins_of_their_own_and_missing_cells_none():
 def test_quantiles_and_mean_of_a_distribution():
     x, missing = whole(torch.arange(100.0))
     bins = Bins.learn(x, missing, 10)
-    column, probability = torch.tensor([0]), torch.bincount(bins.index(x)[:, 0])[None] / 100
+    column, probability = torch.tensor([0]), torch.bincount(bins.index(x)[:, 0], minlength=16)[None] / 100
     assert_close(bins.mean(probability, column), torch.tensor([49.5]))
     level = torch.tensor([[0.0, 0.1, 0.25, 0.5, 0.9, 1.0]])
     assert_close(bins.quantile(probability, column, level), 99 * level, atol=1.5, rtol=0)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_bins_lie_beside_each_other_and_hold_their_values(name):
+    bins = Bins.learn(*whole(COLUMNS[name]), 16)
+    n = int((bins.log_share > IMPOSSIBLE).sum())
+    start, end = (ends[0, :n] for ends in bins.extent())
+    assert (start < end).all()
+    assert torch.equal(end[:-1], start[1:])
+    assert torch.equal(start[1:], bins.edges[0, : n - 1])
+    assert ((start <= bins.lower[0, :n]) & (bins.upper[0, :n] <= end)).all()
+    for b in (0, n - 1):  # the outermost ones end near what they hold
+        low, high = bins.lower[0, b], bins.upper[0, b]
+        middle, width = (start[b] + end[b]) / 2, end[b] - start[b]
+        if low < high:
+            assert 0 < width - (high - low) < 0.6 * width
+        else:
+            assert_close(middle, low)
+
+
+def test_the_only_bin_has_a_width():
+    start, end = Bins.learn(*whole(COLUMNS["a constant"]), 16).extent()
+    assert (start[0, 0], end[0, 0]) == (2.5, 3.5)
+
+
+def test_values_are_those_of_the_bins_that_are_one():
+    bins = Bins.learn(*whole(COLUMNS["a code far away"]), 16)
+    x = torch.tensor([-201.3, -150.0, -1.0, 0.5], dtype=torch.float64)
+    assert bins.snapped(x, torch.zeros(4, dtype=torch.long)).tolist() == [-200, -200, -1.0, 0.5]
 
 
 def test_quantiles_of_levels_are_levels():
