@@ -38,13 +38,13 @@ def learned(request):
 def grid(learned):
     """Rows that stand for cells of the whole space, and the probability of each."""
     step = {"level": 0.25, "smooth": 0.02}
-    level, smooth = np.arange(-1.375, 5.5, step["level"]), np.arange(-6.01, 4, step["smooth"])
+    level, smooth = np.arange(-4.375, 8.5, step["level"]), np.arange(-6.01, 4, step["smooth"])
     rows = pd.MultiIndex.from_product([level, smooth, COLOURS], names=["level", "smooth", "colour"]).to_frame(False)
     return rows, np.exp(learned.score_samples(rows)) * step["level"] * step["smooth"]
 
 
 def test_all_there_can_be_has_probability_one(grid):
-    assert grid[1].sum() == pytest.approx(1, abs=0.02)
+    assert grid[1].sum() == pytest.approx(1, abs=0.01)
 
 
 def shares(frame, weight):
@@ -124,10 +124,24 @@ def test_what_a_column_is_expected_to_be_is_what_would_fill_it(on_a_curve):
 
 
 def test_shares_of_categories_leave_a_rest():
-    found = density.categories(torch.tensor([[0.2, 0.3], [0.9, 0.6], [-0.1, 1.0]]))
-    expected = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.4, 0], [0, 1, 0]])
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    assert found.min() > 0  # nothing is impossible
+    given = torch.tensor([[0.2, 0.3], [0.9, 0.6], [-0.1, 1.0]])
+    for rest, first in ((True, [0.2, 0.3, 0.5]), (False, [0.4, 0.6, 0])):
+        found = density.categories(given, rest)
+        torch.testing.assert_close(found, torch.tensor([first, [0.6, 0.4, 0], [0, 1, 0]]), atol=1e-5, rtol=0)
+        assert found.min() > 0  # nothing is impossible
+
+
+def test_there_is_a_rest_where_a_category_has_no_indicator():
+    """Fifty words, of which forty are followed up, and three colours."""
+    rng = np.random.default_rng(0)
+    words = np.array([f"word {n}" for n in range(50)])
+    frame = pd.DataFrame(
+        {"word": words[rng.integers(0, 50, 800)], "colour": mixed(800)["colour"], "x": rng.random(800)}
+    )
+    imputer = EMFlowImputer(refine="on", refine_steps=3, kinds={"word": "nominal"}, random_state=0)
+    fitted = imputer.set_params(validation_fraction=0).fit(with_holes(frame))
+    chain = fitted._chain(fitted.stages_, fitted.refinement_)
+    assert [chain._rest(turn.columns) for turn in chain.turns if len(turn.columns) > 1] == [True, False]
 
 
 def test_rows_go_in_parts(learned, monkeypatch):

@@ -18,7 +18,8 @@ from emflow.refine.tables import TableRefinement
 ROWS = 2**14  # that go together
 KNOWN = 5.0  # cells that the trust in experts counts for, before there are any to learn it from
 PASSES = 50  # of EM, to learn it
-POSSIBLE = 1e-6  # share of any category, so that none is impossible
+POSSIBLE = 1e-6  # share of any category, so that none is impossible;
+LEAST_REST = 1e-5  # of the rows have a category without an indicator, if there is one: less is rounding
 
 
 class Turn(NamedTuple):
@@ -146,16 +147,23 @@ class Chain:
                 found[row] = model.bins.tilted(probability.index_select(0, own), column, mean)
             else:
                 found[row, column - columns[0]] = mean * model.scale[column] + model.mean[column]
-        return found if one else categories(found), x_hat[:, columns[0]]
+        return found if one else categories(found, self._rest(columns)), x_hat[:, columns[0]]
 
     def _shares(self, columns: Tensor) -> Tensor:
         """Return those (b,) of the bins of a column in the training data, or of categories."""
         model = self.model
-        return categories(model.mean[columns]) if len(columns) > 1 else model.bins.log_share[columns[0]].exp()
+        if len(columns) > 1:
+            return categories(model.mean[columns], self._rest(columns))
+        return model.bins.log_share[columns[0]].exp()
+
+    def _rest(self, columns: Tensor) -> bool:
+        """Return whether there are more categories than have indicators."""
+        return bool(self.model.mean[columns].sum() < 1 - LEAST_REST)
 
 
-def categories(shares: Tensor) -> Tensor:
-    """Return the probabilities (..., k + 1) of k categories with shares (..., k), and last of any other."""
+def categories(shares: Tensor, rest: bool) -> Tensor:
+    """Return the probabilities (..., k + 1) of k categories with shares (..., k); the last is of others, the rest."""
     shares = shares.clamp(0, 1)
-    shares = torch.cat((shares, 1 - shares.sum(-1, keepdim=True)), -1).clamp_min(POSSIBLE)
+    others = rest * (1 - shares.sum(-1, keepdim=True))
+    shares = torch.cat((shares, others), -1).clamp_min(POSSIBLE)
     return shares / shares.sum(-1, keepdim=True)

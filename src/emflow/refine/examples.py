@@ -14,7 +14,8 @@ from emflow.refine.network import Cells
 from emflow.refine.size import Size
 from emflow.refine.tables import Batch, TableRefinement
 
-SHARE = 0.05, 0.35  # of the observed cells of a row are hidden, where it is not those that another row lacks
+SHARE = 0.05, 0.35  # of the observed cells of a row are hidden, where it is not those that another row lacks;
+BARE = 0.02  # of the rows lose more than that, up to all: nobody knows how little will be known of a row to come
 EXAMPLES = 4096  # rows that are hidden, filled and looked up together,
 SPARE = 2  # times as many are drawn: in some nothing comes to be hidden
 
@@ -85,12 +86,12 @@ class Examples:
         return z_hat, holes, near, truth, self.model.bins.index(truth), hidden
 
     def _draw(self, n: int) -> Tensor:
-        """Draw cells (n, p) to hide: in most rows those that another row lacks, in the others any."""
-        low, high = SHARE
-        share = low + (high - low) * torch.rand(n, 1, generator=self.generator)
-        owner = self.data.owner
+        """Draw cells (n, p) to hide: in most rows those that another row lacks, in the others any; in a few most."""
+        (low, high), owner = SHARE, self.data.owner
+        kind, share = torch.rand(2, n, 1, generator=self.generator)
+        bare, like = kind < BARE, kind > 1 - (1 - BARE) * self.like
+        share = torch.where(bare, high + (1 - high) * share, low + (high - low) * share)
         cells = (torch.rand(n, int(owner[-1]) + 1, generator=self.generator) < share)[:, owner]
-        like = torch.rand(n, 1, generator=self.generator) < self.like
         other = torch.randint(len(self.data.x), (n,), generator=self.generator)
         cells, like, other = (part.to(self.data.x.device) for part in (cells, like, other))
         return torch.where(like, self.data.missing.index_select(0, other), cells)

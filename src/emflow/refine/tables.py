@@ -23,8 +23,7 @@ APART = 3.0  # standard deviations that the networks count as away from the fore
 SHARES = 101  # of which is known how far values lie from the middle, if there are
 ENOUGH_CELLS = 50  # to learn it from
 BASE = 0.05  # trust in the completion that is refined, in a density of rows, and
-OVERALL = 0.85  # in the shares of bins in the training data, as long as nothing of a row is known;
-ENOUGH_KNOWN = 2  # columns, for half of that
+OVERALL = 0.85  # in the shares of bins in the training data, as long as nothing of a row is known; half with one column
 
 
 class Batch(NamedTuple):
@@ -88,7 +87,7 @@ class TableRefinement(nn.Module):
         self.register_buffer("spread", torch.linspace(0, 1, SHARES).repeat(2, 1))
         self.register_buffer("unexplained", torch.ones(n_columns), persistent=False)
         self.register_buffer("order", torch.arange(n_columns))
-        overall = OVERALL / (1 + (torch.arange(n_columns) / ENOUGH_KNOWN).square())
+        overall = OVERALL / (1 + torch.arange(n_columns).square())
         base = torch.full((n_columns,), BASE)
         self.register_buffer("trust", torch.stack((1 - overall - base, overall, base), 1))
         self.bins, self.encoding = Bins(n_columns, n_bins), Encoding(n_columns, n_pieces)
