@@ -34,12 +34,12 @@ class Chain:
 
     The density of a row is the product over its columns j, in the model's order, of
 
-        t_1j P_jb / |b| + t_2j q_jb / |b| + t_3j N(x_j; x_hat_j, d_j^2)
+        u_j P_jb / |b| + v_j q_jb / |b| + w_j N(x_j; x_hat_j, d_j^2)
 
     with the bin b that x_j is in, its width |b|, its probability P_jb by the learned E-step if all columns from j on
     are missing, its share q_jb in the training data, the completion x_hat_j that the E-step starts from, and the trust
-    t in these three experts. The indicators of a category take one turn: P and q are those of the category then, and
-    the place of N is P's.
+    (u, v, w) in these three experts. The indicators of a category take one turn: P and q are those of the category
+    then, and P stands in for N.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from emflow.refine.size import Size
 from emflow.refine.tables import Batch, TableRefinement
 
 SHARE = 0.05, 0.35  # of the observed cells of a row are hidden, where it is not those that another row lacks;
-BARE = 0.02  # of the rows lose more than that, up to all: nobody knows how little will be known of a row to come
+BARE = 0.01  # of the rows lose more than that, up to all: nobody knows how little will be known of a row to come
 EXAMPLES = 4096  # rows that are hidden, filled and looked up together,
 SPARE = 2  # times as many are drawn: in some nothing comes to be hidden
 

@@ -34,7 +34,7 @@ class Size:
         How often an example (hidden cells, fill, neighbours) is shown before it is replaced.
     like : float
         Share of the rows in which those cells are hidden that another row lacks; in the others it is any. In one row
-        in fifty more are hidden, whatever this is.
+        in a hundred more are hidden, whatever this is.
     weighed : float
         Share of the steps after which neighbours are looked up by the columns that have shown to matter; 1 for never.
     haste : float
