@@ -508,7 +508,10 @@ class EMFlowImputer(StagedImputer):
         if better and isinstance(refinement, TableRefinement):
             known = torch.full_like(before, math.nan).flatten().index_copy(0, hidden, truth.to(before)).view_as(before)
             refinement.calibrate(before, holes, known)
-            self._chain(run.model, refinement).learn(torch.where(known.isnan(), after, known), ~known.isnan())
+            chain, asked = self._chain(run.model, refinement), ~known.isnan()
+            settled = chain.settled(torch.where(asked, known, after), holes & ~asked)
+            weight = torch.ones(len(rows)).to(after) if run.weight is None else run.weight.index_select(0, rows)
+            chain.learn(settled, asked, weight / weight.mean(), refinement.reference.numbers(rows))
             done &= self._plant_again(run, refinement, x, missing, self._time_left(started))
         return refinement if better else None, done
 

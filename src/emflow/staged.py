@@ -83,12 +83,15 @@ class StagedImputer(Imputer):
         distributions that this gives each column, given those before it: as slow as filling the rows once for every
         column. Numbers with few values, such as whole ones, have a density that is even around each of them, as far as
         the middle to the next one; categories have their probability. Minus infinity for a row so far away that its
-        density is no number.
+        density is no number. Rows that the model keeps (`store_rows`) find themselves among those most alike, so that
+        they score higher than new ones.
         """
         check_is_fitted(self)
-        x_hat = self._complete(self._read(X, missing))
+        rows = self._read(X, missing)
+        x_hat = self._complete(rows)
         if isinstance(self.refinement_, TableRefinement):
-            density = self._chain(self.stages_, self.refinement_).log_density(x_hat)
+            chain, holes = self._chain(self.stages_, self.refinement_), torch.from_numpy(np.isnan(rows))
+            density = chain.log_density(chain.settled(x_hat, holes.to(x_hat.device)))
         else:
             flow, gaussian = self.stages_[-1].to(x_hat.dtype)
             z, log_det = flow.encode(x_hat)

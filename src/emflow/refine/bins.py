@@ -8,9 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-LEAST = (
-    16  # bins there are, some of which no column may have: products with fewer depend on where a row is among others
-)
+LEAST = 16  # bins there are: of products with fewer columns last digits would depend on where a row is
 UNIFORM = 4  # one cut in so many is placed evenly in the values, the others by their quantiles
 POSSIBLE = 1e-3  # share of the overall frequencies in a distribution before it is tilted
 MOST_TILT, HALVINGS = 1e4, 30  # by which it is, per standard deviation of the column, and steps to find it
@@ -51,8 +49,11 @@ class Bins(nn.Module):
             self.register_buffer(name, torch.full((n_columns, n_bins), IMPOSSIBLE if name == "log_share" else 0.0))
 
     @classmethod
-    def learn(cls, x: Tensor, missing: Tensor, most: int) -> Bins:
-        """Return about `most` bins per column, or fewer, for the observed cells of x (n, p)."""
+    def learn(cls, x: Tensor, missing: Tensor, most: int, weight: Tensor | None = None) -> Bins:
+        """Return about `most` bins per column, or fewer, for the observed cells of x (n, p).
+
+        In the shares, and only there, rows count by their weight (n,).
+        """
         columns = [
             _column(column[~holes], most) for column, holes in zip(x.mT.numpy(), missing.mT.numpy(), strict=True)
         ]
@@ -62,6 +63,11 @@ class Bins(nn.Module):
             last = np.append(first[1:], len(level)) - 1
             b = len(first)
             mean = np.add.reduceat(level * count, first) / counts
+            if weight is not None:
+                seen = ~missing[:, j].numpy()
+                at = np.searchsorted(level[first], x[:, j].numpy()[seen], side="right") - 1
+                mass = np.bincount(at, weight.numpy()[seen], b)
+                counts = mass * (counts.sum() / mass.sum())
             shares = np.log((counts + 0.5) / (counts.sum() + 0.5 * b))
             bins.edges[j, : b - 1] = torch.from_numpy((level[last[:-1]] + level[first[1:]]) / 2)
             for name, values in (
@@ -94,8 +100,7 @@ class Bins(nn.Module):
 
     def snapped(self, x: Tensor, column: Tensor) -> Tensor:
         """Return values x (cells,), but where one is in a bin that is one value, that value."""
-        within = torch.searchsorted(self.edges.index_select(0, column), x.to(self.edges)[:, None], right=True)
-        lower, upper = (end.index_select(0, column).gather(1, within).squeeze(1) for end in (self.lower, self.upper))
+        _, lower, upper = self._around(x.to(self.edges), column)
         return torch.where(lower < upper, x, lower.to(x))
 
     def mean(self, probability: Tensor, column: Tensor) -> Tensor:
@@ -140,11 +145,16 @@ class Bins(nn.Module):
 
         All the same, unless the bin is one value: then they are spread evenly over its probability.
         """
-        within = torch.searchsorted(self.edges.index_select(0, column), x[:, None], right=True)
-        lower, upper = (end.index_select(0, column).gather(1, within) for end in (self.lower, self.upper))
+        within, lower, upper = (part[:, None] for part in self._around(x, column))
         anywhere = (torch.arange(POINTS, device=x.device) + 0.5) / POINTS
         above = torch.where(lower < upper, (x[:, None] - lower) / (upper - lower), anywhere).clamp(0, 1)
         return probability.cumsum(1).gather(1, within) - (1 - above) * probability.gather(1, within)
+
+    def _around(self, x: Tensor, column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the bins that values x (cells,) are in, and the least and the greatest of the values there."""
+        within = torch.searchsorted(self.edges.index_select(0, column), x[:, None], right=True)
+        lower, upper = (end.index_select(0, column).gather(1, within).squeeze(1) for end in (self.lower, self.upper))
+        return within.squeeze(1), lower, upper
 
     def _value(self, column: Tensor, within: Tensor, above: Tensor) -> Tensor:
         """Return the values (cells, d) so far above the least of the bins they are in."""

@@ -47,6 +47,8 @@ class Reference(nn.Module):
         Of the columns in the score.
     leaf : Tensor of shape (l, m)
         Numbers of the rows in each leaf; -1 where there is none.
+    origin : Tensor of shape (r,)
+        Which rows of the training data they are; it is not stored.
     n_leaves : int
         How many of them are searched for a row; more, if these are too small.
     """
@@ -56,6 +58,7 @@ class Reference(nn.Module):
     count: Tensor
     weight: Tensor
     leaf: Tensor
+    origin: Tensor
 
     def __init__(self, n_rows: int, n_columns: int, n_leaves: int) -> None:
         super().__init__()
@@ -65,6 +68,7 @@ class Reference(nn.Module):
         self.register_buffer("count", torch.ones(n_rows))
         self.register_buffer("weight", torch.ones(n_columns))
         self.register_buffer("leaf", torch.full(leaf_shape(n_rows), -1))
+        self.register_buffer("origin", torch.full((n_rows,), -1), persistent=False)
 
     def arrange(self, encoding: Encoding) -> None:
         """Put the rows into leaves; after they or the weights are set.
@@ -96,6 +100,11 @@ class Reference(nn.Module):
             middle.mT,
         )  # fmt: skip
         self.tree = Tree(*(table.cpu().contiguous().numpy() for table in tables))
+
+    def numbers(self, rows: Tensor) -> Tensor:
+        """Return the numbers (n,) that rows of the training data have here; -1 for those that are not here."""
+        here, number = (self.origin == rows[:, None]).nonzero(as_tuple=True)
+        return torch.full_like(rows, -1).index_copy(0, here, number)
 
     def _members(self, code: Tensor) -> Tensor:
         """Return the codes (r, c) of rows by leaf (l, m, c); 0 where there is none."""

@@ -127,18 +127,21 @@ class TableRefinement(nn.Module):
         return logit
 
     @torch.no_grad()
-    def means(self, x_hat: Tensor, missing: Tensor, with_trees: bool = True) -> Iterator[tuple[Cells, Tensor, Tensor]]:
+    def means(
+        self, x_hat: Tensor, missing: Tensor, with_trees: bool = True, itself: Tensor | None = None
+    ) -> Iterator[tuple[Cells, Tensor, Tensor]]:
         """Yield, rows by rows, the missing cells of x_hat (n, p), probabilities of their bins, and their means.
 
         The probabilities are the networks' on average; the means are weighed ones of these distributions and of the
         forest. In the tails of a column, of which few rows tell, a network may go far astray, and a mean of leaves not:
-        its say ends some way from the forest.
+        its say ends some way from the forest. `itself` is that of `Reference.search`.
         """
         incomplete = missing.any(1).nonzero().flatten()
         for block in incomplete.split(BLOCK) if len(incomplete) else ():
             x, holes = self.standard(x_hat.index_select(0, block)), missing.index_select(0, block)
             x, holes = (pad(part, (0, 0, 0, -len(part) % MULTIPLE)) for part in (x, holes))
-            near = self.look_up(x, holes)
+            mine = None if itself is None else pad(itself.index_select(0, block), (0, -len(block) % MULTIPLE), value=-1)
+            near = self.look_up(x, holes, mine)
             some = max(1, TOGETHER // (MULTIPLE * x.shape[1])) * MULTIPLE
             batches = zip(*(part.split(some) for part in (x, holes, near)), strict=True)
             parts = []

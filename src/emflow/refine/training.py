@@ -104,7 +104,7 @@ def _begin(
     mean, scale = moments(x, missing) if earlier is None else (earlier.mean.to(x), earlier.scale.to(x))
     standard = ((x - mean) / scale).float().cpu()
     holes = missing.cpu()
-    bins = Bins.learn(standard, holes, size.n_bins)
+    bins = Bins.learn(standard, holes, size.n_bins, None if data.weight is None else data.weight.cpu())
     encoding = Encoding.learn(standard, holes, size.n_pieces) if earlier is None else earlier.encoding
     rows, count = (part.to(x.device) for part in sample(len(x), size.n_reference, generator, data.weight))
     model = TableRefinement(
@@ -128,7 +128,7 @@ def _begin(
     if len(rows):
         holes = missing.index_select(0, rows)
         model.reference.x = model.standard(data.complete(x.index_select(0, rows), holes))
-        model.reference.observed, model.reference.count = (~holes).float(), count
+        model.reference.observed, model.reference.count, model.reference.origin = (~holes).float(), count, rows
         model.reference.arrange(model.encoding)
     return model.ready(), rows
 

@@ -104,6 +104,15 @@ def test_values_are_those_of_the_bins_that_are_one():
     assert bins.snapped(x, torch.zeros(4, dtype=torch.long)).tolist() == [-200, -200, -1.0, 0.5]
 
 
+def test_shares_are_those_of_the_weights():
+    x, missing = whole(torch.tensor([1.0, 2.0, 5.0, 2.0]))
+    missing[1] = True
+    bins = Bins.learn(x, missing, 16, torch.tensor([10.0, 99.0, 20.0, 30.0], dtype=torch.float64))
+    shares = torch.tensor([10, 30, 20]) / 60 * 3 + 0.5
+    assert_close(bins.log_share[0, :3].exp(), shares / shares.sum())
+    assert_close(bins.centre[0, :3], torch.tensor([1.0, 2.0, 5.0]))
+
+
 def test_quantiles_of_levels_are_levels():
     x, missing = whole(torch.tensor([1.0, 2.0, 5.0]).repeat(4))
     bins = Bins.learn(x, missing, 10)
