@@ -114,6 +114,14 @@ def test_the_gaussian_comes_back_if_it_alone_is_trusted(on_a_curve):
     np.testing.assert_allclose(np.corrcoef(drawn.T), cov / np.sqrt(np.outer(*2 * [cov.diagonal()])), atol=0.03)
 
 
+def test_far_out_it_is_small_but_not_zero(on_a_curve):
+    fitted, x = on_a_curve
+    far = x[:1] + 50 * x.std(0) * np.array([[0, 0, 1], [0, 1, 0], [1, 1, 1], [0, 0, 0]])
+    scores = fitted.score_samples(far)
+    assert np.isfinite(scores).all()
+    assert (scores[:3] < scores[3] - 100).all()
+
+
 def test_what_a_column_is_expected_to_be_is_what_would_fill_it(on_a_curve):
     fitted, x = on_a_curve
     refinement = fitted.refinement_

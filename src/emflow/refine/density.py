@@ -154,10 +154,10 @@ class Chain:
         binned = torch.stack((probability.gather(1, at[:, None]).squeeze(1), shares.take(at)), 1) / width[:, None]
         deviation, middle = self.deviation[column] / scale, (x_hat - mean) / scale
         away, begin, stop = ((each - middle) / deviation for each in (value, start, end))
-        around = torch.exp(-0.5 * away.square()) / (deviation * math.sqrt(2 * math.pi))
+        around = -0.5 * away.square() - deviation.log() - 0.5 * math.log(2 * math.pi)
         single = inside & (bins.lower[column, at] == bins.upper[column, at])
-        around = torch.where(single, (ndtr(stop) - ndtr(begin)) / width, around)
-        return torch.column_stack((binned.masked_fill(~inside[:, None], 0), around)).log() - scale.log()
+        around = torch.where(single, torch.log((ndtr(stop) - ndtr(begin)) / width), around)
+        return torch.column_stack((binned.masked_fill(~inside[:, None], 0).log(), around)) - scale.log()
 
     def _ask(self, x: Tensor, turn: Turn, itself: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the probabilities (n, b) of the bins of a column, or of categories, by what precedes it in the rows.
