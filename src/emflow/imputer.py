@@ -508,12 +508,16 @@ class EMFlowImputer(StagedImputer):
         if better and isinstance(refinement, TableRefinement):
             known = torch.full_like(before, math.nan).flatten().index_copy(0, hidden, truth.to(before)).view_as(before)
             refinement.calibrate(before, holes, known)
-            chain, asked = self._chain(run.model, refinement), ~known.isnan()
-            settled = chain.settled(torch.where(asked, known, after), holes & ~asked)
-            weight = torch.ones(len(rows)).to(after) if run.weight is None else run.weight.index_select(0, rows)
-            chain.learn(settled, asked, weight / weight.mean(), refinement.reference.numbers(rows))
+            self._learn_trust(run, refinement, rows, torch.where(known.isnan(), after, known), ~known.isnan())
             done &= self._plant_again(run, refinement, x, missing, self._time_left(started))
         return refinement if better else None, done
+
+    def _learn_trust(self, run: Run, refinement: TableRefinement, rows: Tensor, x: Tensor, asked: Tensor) -> None:
+        """Let cells asked for (n, p), which were hidden, tell what a density trusts in; x (n, p) are the completed rows."""
+        chain, holes = self._chain(run.model, refinement), run.patterns.missing.index_select(0, rows)
+        weight = torch.ones(len(x)).to(x) if run.weight is None else run.weight.index_select(0, rows)
+        settled = chain.settled(x, holes & ~asked)
+        chain.learn(settled, asked, weight / weight.mean(), refinement.reference.numbers(rows))
 
     def _plant_again(self, run: Run, refinement: TableRefinement, x: Tensor, missing: Tensor, left: float) -> bool:
         """Let trees know the hidden cells, which have served their purpose, where they are a good share of all.

@@ -47,7 +47,8 @@ class TableRefinement(nn.Module):
     unexplained : Tensor of shape (p,)
         Share of each column's variance that the networks have left in training; it is not stored.
     order : Tensor of shape (p,)
-        The columns in the order in which they make up a density of rows: first those that lack least.
+        The columns in the order in which they make up a density of rows: first those that lack least, or did in the
+        first part of a table that comes in parts.
     trust : Tensor of shape (p, 3)
         By their place in it: what counts of the learned distribution, of overall shares, and of the completion.
     """

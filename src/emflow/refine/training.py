@@ -116,8 +116,8 @@ def _begin(
     model.order = holes.sum(0).argsort(stable=True)
     model.to(x.device)
     if earlier is not None:
-        # these stay, where there are no hidden cells to learn them from anew
-        model.spread, model.order, model.trust = earlier.spread, earlier.order, earlier.trust
+        model.order = earlier.order  # which trust goes by; this and spread stay where no hidden cells tell them anew
+        model.spread, model.trust = earlier.spread, earlier.trust
         within = earlier.bins.index(model.bins.centre.mT).mT
         for network, before in zip(model.networks, earlier.networks, strict=True):
             network.go_on_from(before, within)
