@@ -513,7 +513,7 @@ class EMFlowImputer(StagedImputer):
         return refinement if better else None, done
 
     def _learn_trust(self, run: Run, refinement: TableRefinement, rows: Tensor, x: Tensor, asked: Tensor) -> None:
-        """Let cells asked for (n, p), which were hidden, tell what a density trusts in; x (n, p) are the completed rows."""
+        """Let cells asked for (n, p), which were hidden, tell what a density trusts in; x (n, p) are their rows."""
         chain, holes = self._chain(run.model, refinement), run.patterns.missing.index_select(0, rows)
         weight = torch.ones(len(x)).to(x) if run.weight is None else run.weight.index_select(0, rows)
         settled = chain.settled(x, holes & ~asked)
