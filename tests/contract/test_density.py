@@ -227,6 +227,33 @@ def test_rows_to_learn_trust_from_are_not_their_own_neighbours(on_a_curve):
     assert known > unknown
 
 
+def test_trust_goes_by_weights_and_no_row_by_itself_and_nobody_loses_all_of_it(on_a_curve):
+    fitted, x = on_a_curve
+    refinement = fitted.refinement_
+    chain, before = fitted._chain(fitted.stages_, refinement), refinement.trust.clone()
+    (columns, place), x = chain.turns[1], torch.from_numpy(fitted.schema_.scale(x))
+    x[:100, columns] = x[:100, columns].flip(0)  # nonsense
+    asked = torch.isin(torch.arange(3), columns).expand(200, 3)
+    itself, nobody, second = (
+        refinement.reference.numbers(torch.arange(200)),
+        torch.full((200,), -1),
+        torch.arange(200) >= 100,
+    )
+
+    def trust(weight, itself, times=1):
+        refinement.trust.copy_(before)
+        with torch.no_grad():
+            for _ in range(times):
+                chain.learn(x, asked, 2.0 * weight, itself)
+        return refinement.trust[place].clone()
+
+    assert trust(second, itself)[0] > trust(~second, itself)[0]
+    assert trust(second, nobody)[0] > trust(second, itself)[0]
+    last = trust(second, itself, times=50)
+    assert last.min() > 9e-4
+    torch.testing.assert_close(last.sum(), torch.tensor(1.0))
+
+
 def test_rows_go_in_parts(learned, monkeypatch):
     rows = mixed(50, seed=3)
     whole, drawn = learned.score_samples(rows), learned.sample(50)
